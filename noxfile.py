@@ -32,6 +32,7 @@ MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
 FOR_RUNS = (
     "packages/trinity-core",
     "packages/trinity-testing",
+    "plugins/trinity-algorithms",
     "plugins/trinity-debug",
     "plugins/trinity-serve",
 )
@@ -89,6 +90,7 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
 
 COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alone
     "trinity-testing": ("plugins", "check", "testing"),
+    "trinity-algorithms": ("plugins", "show", "algorithm/gspo"),
     "trinity-debug": ("perf", "--help"),
     "trinity-ledger": ("plugins", "show", "storage/sql"),
     "trinity-serve": ("serve", "--help"),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from trinity.extend import Component
 
 FOLDER = Path(__file__).resolve().parent / "reference" / "algorithms"
-OURS = {"trinity-core", "trinity-algo-opmd"}  # the distributions that are documented here
+OURS = {"trinity-core", "trinity-algorithms", "trinity-algo-opmd"}  # what is documented here
 PART_TITLES = {
     "advantage_fn": "Advantage",
     "policy_loss_fn": "Loss",

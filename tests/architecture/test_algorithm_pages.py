@@ -14,7 +14,7 @@ from trinity.extend import PluginManager
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/reference/algorithms"
-OURS = {"trinity-core", "trinity-algo-opmd"}
+OURS = {"trinity-core", "trinity-algorithms", "trinity-algo-opmd"}
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
 ALGORITHMS = sorted(
     name for name in PAGES if name not in {"index", "parts"} and not name.endswith(".in")

@@ -74,6 +74,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "packages/trinity-studio",
         "plugins/trinity-agents-agentscope",
         "plugins/trinity-algo-opmd",
+        "plugins/trinity-algorithms",
         "plugins/trinity-compat-rft",
         "plugins/trinity-debug",
         "plugins/trinity-engine-vllm",

@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 
-PACKAGES = ("trinity", "trinity_testing", "trinity_algo_opmd")
+PACKAGES = ("trinity", "trinity_testing", "trinity_algo_opmd", "trinity_algorithms")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -6,6 +6,7 @@ import importlib.metadata
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +60,23 @@ class Site:
 @pytest.fixture
 def builtin_only() -> Iterator[PluginManager]:
     """Leave out what else is installed: messages list what there is."""
-    found = importlib.metadata.entry_points(group="trinity.plugins", name="builtin")
-    manager = PluginManager.discover(env={}, entry_points=found)
+    with _only("builtin") as manager:
+        yield manager
+
+
+@pytest.fixture
+def all_algorithms() -> Iterator[PluginManager]:
+    """Leave out what else is installed than the core and the algorithms."""
+    with _only("builtin", "algorithms") as manager:
+        yield manager
+
+
+@contextmanager
+def _only(*plugins: str) -> Iterator[PluginManager]:
+    found = importlib.metadata.entry_points(group="trinity.plugins")
+    manager = PluginManager.discover(
+        env={}, entry_points=[one for one in found if one.name in plugins]
+    )
     before = set_manager(manager)
     yield manager
     set_manager(before)

@@ -7,11 +7,11 @@ from functools import partial
 
 import torch
 from trinity.algorithm.sample_strategy.version_metrics import representative_samples
-from trinity.buffer.difficulty import PassRateEstimator
 from trinity.common.batch import INFO_FIELDS
 from trinity.common.experience import EID, Experience
 from trinity.common.metrics import aggregate
 from trinity.extend import get_manager
+from trinity_algorithms.difficulty import PassRateEstimator
 
 
 def implementation(case):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from trinity.algorithm import PolicyLossFn
 from trinity.algorithm.fields import arguments_from, required_fields, with_whole
+from trinity.algorithm.policy_loss_fn.dpo import DPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
 from trinity.common.batch import Fields
@@ -181,3 +182,24 @@ def test_a_loss_without_a_mode_divides_by_tokens_unless_it_says_otherwise():
 
     assert OwnLossFn().normalizer == "tokens"
     assert ByRows().normalizer == "rows"
+
+
+def test_dpo_is_a_mean_over_pairs():
+    # z: 1, 0 and 0, 2; beta 1: -ln sigmoid(1) and -ln sigmoid(-2)
+    fields = {
+        "logprob": torch.tensor([[1.0], [0.0], [0.0], [2.0]], dtype=torch.float64),
+        "ref_logprob": torch.zeros(4, 1, dtype=torch.float64),
+        "action_mask": torch.ones(4, 1),
+    }
+    loss, metrics = DPOPolicyLossFn(beta=1.0)(**fields)
+
+    expected = (math.log1p(math.exp(-1.0)) + math.log1p(math.exp(2.0))) / 2
+    assert loss.item() == pytest.approx(expected)
+    assert metrics["accuracy_mean"] == 0.5
+    assert metrics["chosen_reward"] == 0.5
+
+
+def test_dpo_refuses_half_a_pair():
+    one = row(0.0)
+    with pytest.raises(ValueError, match="DPO needs pairs of rows, there are 1"):
+        DPOPolicyLossFn()(logprob=one, ref_logprob=one, action_mask=one)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from trinity.buffer.difficulty import PassRateCalculator
 from trinity.buffer.operators import (
     EXPERIENCE_OPERATORS,
     DAPODynamicSampling,
@@ -19,6 +18,7 @@ from trinity.buffer.queue import QueueStorage
 from trinity.buffer.reward_shaping import RewardShapingMapper
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
+from trinity_algorithms.difficulty import PassRateCalculator
 from trinity_testing.builders import an_experience
 
 

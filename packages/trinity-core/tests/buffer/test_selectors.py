@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from trinity.buffer.difficulty import DifficultyBasedSelector
 from trinity.buffer.selectors import EasyToHardSelector, RandomSelector
 from trinity.buffer.task_source import TaskSource
 from trinity.common.config import Config, DataSelectorConfig, TasksetConfig
 from trinity.errors import DataError
+from trinity_algorithms.difficulty import DifficultyBasedSelector
 
 RATES = {"weak": [0.1, 0.4, 0.2], "strong": [0.5, 0.8, 0.9]}
 

@@ -15,7 +15,7 @@ from trinity.errors import ConfigError, NotSupportedYetError
 
 
 @pytest.fixture
-def checked(cpu, builtin_only, a_run):
+def checked(cpu, all_algorithms, a_run):
     """Return a function that gives what is wrong with a run of these settings."""
 
     def run(*overrides: str, machine=cpu, path=None) -> str:
@@ -74,6 +74,16 @@ def test_bad_input_gets_one_clear_message(
     monkeypatch.chdir(tmp_path)
 
     golden(checked(*settings), name, TMP=tmp_path)
+
+
+def test_an_algorithm_of_another_distribution_names_its_install_line(
+    cpu, builtin_only, a_run
+) -> None:
+    run = load_config(a_run(), overrides=["algorithm.algorithm_type=gspo"])
+
+    assert listed(check(resolve(run, cpu), cpu))[0].endswith(
+        "It is part of trinity-algorithms. Run: python -m pip install trinity-algorithms"
+    )
 
 
 def test_a_workflow_of_the_user_may_ask_a_teacher(checked) -> None:

@@ -86,7 +86,7 @@ def test_the_schema_lists_the_components_that_are_installed(builtin_only) -> Non
     schema = json_schema(builtin_only)
 
     field = schema["$defs"]["AlgorithmConfig"]["properties"]["policy_loss_fn"]
-    assert {"ppo", "sft", "gspo"} <= set(field["anyOf"][0]["enum"])
+    assert {"ppo", "sft", "dpo"} <= set(field["anyOf"][0]["enum"])
     assert {"type": "null"} in field["anyOf"]
 
 

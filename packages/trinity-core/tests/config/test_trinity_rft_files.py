@@ -77,7 +77,8 @@ DIFFERENCES = {
 @pytest.fixture
 def our_plugins():
     """Use the plugins of this repository only."""
-    found = [e for e in entry_points(group="trinity.plugins") if e.name in {"builtin", "opmd"}]
+    ours = {"builtin", "algorithms", "opmd"}
+    found = [e for e in entry_points(group="trinity.plugins") if e.name in ours]
     manager = PluginManager.discover(env={}, entry_points=found)
     before = set_manager(manager)
     yield manager

@@ -10,20 +10,20 @@ from trinity.algorithm.algorithms import GRPOAlgorithm
 from trinity.algorithm.entropy_loss_fn import DefaultEntropyLossFn, NoEntropyLossFn
 from trinity.algorithm.kl_estimators import CorrectedK3KLFn
 from trinity.algorithm.kl_fn import K2KLFn
-from trinity.algorithm.policy_loss_fn.cispo import CISPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.gspo import GSPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn
-from trinity.algorithm.policy_loss_fn.mix import MIXPolicyLossFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.rec import RECPolicyLossFn
-from trinity.algorithm.policy_loss_fn.sapo import SAPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
-from trinity.algorithm.policy_loss_fn.topr import TOPRPolicyLossFn
 from trinity.common.batch import ExperienceBatch, Fields
 from trinity.trainer.algorithm_parts import AlgorithmParts, weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.policy import Wanted, load_policy
 from trinity.trainer.prefix_tree import one_pack_per_row, pack_rows, rows_of
+from trinity_algorithms.policy_loss_fn.cispo import CISPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.gspo import GSPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn
+from trinity_algorithms.policy_loss_fn.mix import MIXPolicyLossFn
+from trinity_algorithms.policy_loss_fn.rec import RECPolicyLossFn
+from trinity_algorithms.policy_loss_fn.sapo import SAPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.topr import TOPRPolicyLossFn
 
 MODES = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 CUTS = [

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 from trinity.algorithm.algorithm import AlgorithmType
+from trinity.extend.published import published_name
 
 __all__ = [
-    "CISPOAlgorithm",
     "DAPOAlgorithm",
     "GRPOAlgorithm",
     "GRPOVerlAlgorithm",
-    "GSPOAlgorithm",
-    "GiGPOAlgorithm",
-    "JSDAlgorithm",
     "MultiStepGRPOAlgorithm",
-    "OnPolicyDistillAlgorithm",
     "PPOAlgorithm",
-    "RECAlgorithm",
     "REINFORCEPlusPlusAlgorithm",
     "RLOOAlgorithm",
-    "SAPOAlgorithm",
-    "TOPRAlgorithm",
 ]
+
+__getattr__ = partial(published_name, __name__)  # classes that a plugin has now
 
 
 class GRPOAlgorithm(AlgorithmType):
@@ -69,51 +65,6 @@ class DAPOAlgorithm(GRPOAlgorithm):
         return super().default_config() | {"repeat_times": 16, "kl_loss_fn": "none"}
 
 
-class CISPOAlgorithm(GRPOAlgorithm):
-    """Clips the weight of a token, not its gradient (arXiv 2506.13585)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return GRPO's parts with CISPO's loss."""
-        return super().default_config() | {"policy_loss_fn": "cispo"}
-
-
-class GSPOAlgorithm(GRPOAlgorithm):
-    """Clips by the ratio of a whole response (arXiv 2507.18071)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return GRPO's parts with GSPO's loss."""
-        return super().default_config() | {"policy_loss_fn": "gspo"}
-
-
-class SAPOAlgorithm(GRPOAlgorithm):
-    """Lets the gradient of a token fade where its ratio leaves 1 (arXiv 2511.20347)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return GRPO's parts with SAPO's loss."""
-        return super().default_config() | {"policy_loss_fn": "sapo"}
-
-
-class TOPRAlgorithm(GRPOAlgorithm):
-    """Tapers bad responses that the policy hardly makes any more (arXiv 2503.14286)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return GRPO's parts with plain rewards and TOPR's loss."""
-        return super().default_config() | {"advantage_fn": "reinforce", "policy_loss_fn": "topr"}
-
-
-class RECAlgorithm(GRPOAlgorithm):
-    """Takes REINFORCE off policy, clipped or not (arXiv 2509.24203)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return REC's parts."""
-        return super().default_config() | {"advantage_fn": "rec", "policy_loss_fn": "rec"}
-
-
 class RLOOAlgorithm(GRPOAlgorithm):
     """Compares a run with the mean of the others of its task (arXiv 2402.14740)."""
 
@@ -150,53 +101,3 @@ class MultiStepGRPOAlgorithm(GRPOAlgorithm):
     def default_config(cls) -> dict[str, Any]:
         """Return GRPO's parts with the advantage of whole runs."""
         return super().default_config() | {"repeat_times": 8, "advantage_fn": "step_wise_grpo"}
-
-
-class GiGPOAlgorithm(GRPOAlgorithm):
-    """Compares runs, and steps that started in the same state (arXiv 2505.10978)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return GRPO's parts with GiGPO's advantage."""
-        return super().default_config() | {
-            "repeat_times": 8,
-            "advantage_fn": "gigpo",
-            "advantage_fn_args": {"omega": 1.0, "gamma": 1.0, "fnorm": "none", "epsilon": 1e-6},
-            "policy_loss_fn_args": {
-                "clip_range_low": 0.2,
-                "clip_range_high": 0.2,
-                "loss_agg_mode": "token-mean",
-            },
-        }
-
-
-class OnPolicyDistillAlgorithm(AlgorithmType):
-    """Learns from what a teacher thinks of the student's own tokens (arXiv 2306.13649)."""
-
-    use_reference: ClassVar[bool] = False
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return the parts of distillation."""
-        return {
-            "repeat_times": 8,
-            "advantage_fn": "on_policy_distill",
-            "advantage_fn_args": {"kl_coef": 1.0},
-            "sample_strategy": "default",
-            "policy_loss_fn": "ppo",
-            "kl_penalty_fn": "none",
-            "kl_loss_fn": "none",
-            "entropy_loss_fn": "none",
-        }
-
-
-class JSDAlgorithm(OnPolicyDistillAlgorithm):
-    """Brings the student nearer to a teacher, from both sides (arXiv 2306.13649)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return the parts of distillation with the Jensen-Shannon advantage."""
-        return super().default_config() | {
-            "advantage_fn": "jsd",
-            "advantage_fn_args": {"kl_coef": 1.0, "lambda_coef": 0.5},
-        }

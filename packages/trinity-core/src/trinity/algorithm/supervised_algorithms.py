@@ -1,4 +1,4 @@
-"""The algorithms that imitate rows: of a file, of the best runs, of an expert beside the policy."""
+"""The algorithms that imitate rows: of a file, or of the best runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CPTAlgorithm",
     "DPOAlgorithm",
-    "MIXAlgorithm",
-    "MIXCHORDAlgorithm",
     "RAFTAlgorithm",
     "SFTAlgorithm",
 ]
@@ -94,32 +92,6 @@ class RAFTAlgorithm(AlgorithmType):
             "kl_loss_fn": "none",
             "entropy_loss_fn": "none",
         }
-
-
-class MIXAlgorithm(AlgorithmType):
-    """Runs GRPO on the policy's own rows and SFT on an expert's (arXiv 2508.11408)."""
-
-    use_rollout: ClassVar[bool] = True  # published
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return the parts of both."""
-        return {
-            "repeat_times": 8,
-            "advantage_fn": "grpo",
-            "policy_loss_fn": "mix",
-            "sample_strategy": "mix",
-            "entropy_loss_fn": "mix",
-        }
-
-
-class MIXCHORDAlgorithm(MIXAlgorithm):
-    """Runs GRPO and SFT, the expert's share following the step (CHORD, arXiv 2508.11408)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return the parts of both."""
-        return super().default_config() | {"policy_loss_fn": "mix_chord"}
 
 
 def _check_trains_from_file(config: Config, name: str) -> None:

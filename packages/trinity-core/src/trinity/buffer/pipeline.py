@@ -6,25 +6,26 @@ import asyncio
 import copy
 import inspect
 import logging
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
-from trinity.buffer.difficulty import without_feedback
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.common.operators import ExperienceOperatorV1
+from trinity.common.ports import RowValues
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import BufferClosedError, PluginError
 from trinity.extend.manager import owner_label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from trinity.algorithm.advantage_fn import AdvantageFn
-    from trinity.common.ports import ExperienceSink, OperatorPort, RowValues
+    from trinity.common.ports import ExperienceSink, OperatorPort
 
 logger = logging.getLogger(__name__)
 
@@ -224,3 +225,33 @@ def _each_once(operator: OperatorPort, kept: Sequence[object]) -> list[Experienc
             continue
         raise PluginError(f"experience operator {owner_label(operator)} returned {wrong}.")
     return rows
+
+
+SELECTOR_METRIC = "selector_metric"  # the published name
+
+
+def without_feedback(
+    metrics: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, RowValues]]:
+    """Return an operator's metrics (Any: of any form), and apart what it says of its tasks.
+
+    What stands under the name in another form stays a metric.
+    """
+    given = metrics.get(SELECTOR_METRIC)
+    if not isinstance(given, dict):
+        return dict(metrics), {}
+    outcomes = {str(taskset): _row_values(entry) for taskset, entry in given.items()}
+    whole = {taskset: rows for taskset, rows in outcomes.items() if rows is not None}
+    if len(whole) < len(given):
+        return dict(metrics), {}
+    return {name: value for name, value in metrics.items() if name != SELECTOR_METRIC}, whole
+
+
+def _row_values(entry: Any) -> RowValues | None:  # Any: what somebody's operator returned
+    try:
+        indices = [int(index) for index in entry["indices"]]
+        values = [float(value) for value in entry["values"]]
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_whole = len(indices) == len(values) and all(map(math.isfinite, values))
+    return RowValues(indices=indices, values=values) if is_whole else None

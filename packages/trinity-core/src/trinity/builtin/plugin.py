@@ -39,58 +39,38 @@ def trinity_reward_fns() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_advantage_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return advantages of groups, of token rewards, and from a teacher."""
+    """Return advantages of groups, and of token rewards."""
     functions = "trinity.algorithm.advantage_fn"
     fair = frozenset({"zero_for_equal_rewards"})
-    teacher = frozenset({"logprobs", "teacher_logprobs"})
-    entropy = frozenset({"logprobs", "entropys"})
     compared = {
         "grpo": "grpo:GRPOAdvantageFn",
         "grpo_verl": "grpo:GRPOBatchAdvantageFn",
         "step_wise_grpo": "step_wise_grpo:StepWiseGRPOAdvantageFn",
-        "gigpo": "gigpo:GiGPOAdvantageFn",
         "rloo": "rloo:RLOOAdvantageFn",
-        "rec": "rec:RECAdvantageFn",
-    }
-    needing = {
-        "ppo": ("token_level:PPOAdvantageFn", frozenset({"values"})),
-        "remax": ("token_level:REMAXAdvantageFn", frozenset({"reward_baselines"})),
-        "on_policy_distill": ("distillation:OnPolicyDistillAdvantageFn", teacher),
-        "jsd": ("distillation:JSDAdvantageFn", teacher),
-        "clipb": ("entropy_clip:CLIPBAdvantageFn", entropy),
-        "clipv": ("entropy_clip:CLIPVAdvantageFn", entropy | {"necs"}),
     }
     return {
         **{name: ComponentSpec(f"{functions}.{t}", provides=fair) for name, t in compared.items()},
         "reinforce": f"{functions}.reinforce:ReinforceAdvantageFn",
         "reinforceplusplus": f"{functions}.token_level:REINFORCEPLUSPLUSAdvantageFn",
-        **{name: ComponentSpec(f"{functions}.{t}", needs=n) for name, (t, n) in needing.items()},
+        "ppo": ComponentSpec(
+            f"{functions}.token_level:PPOAdvantageFn", needs=frozenset({"values"})
+        ),
+        "remax": ComponentSpec(
+            f"{functions}.token_level:REMAXAdvantageFn", needs=frozenset({"reward_baselines"})
+        ),
     }
 
 
 @hookimpl
 def trinity_policy_loss_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return clipped and weighted policy gradients, likelihoods, and their mixtures."""
+    """Return the clipped policy gradient, the likelihood of rows, and preferences."""
     losses = "trinity.algorithm.policy_loss_fn"
-    gradients = {
-        "ppo": "ppo:PPOPolicyLossFn",
-        "gspo": "gspo:GSPOPolicyLossFn",
-        "cispo": "cispo:CISPOPolicyLossFn",
-        "sapo": "sapo:SAPOPolicyLossFn",
-        "topr": "topr:TOPRPolicyLossFn",
-        "rec": "rec:RECPolicyLossFn",
-        "importance_sampling": "importance_sampling:ImportanceSamplingPolicyLossFn",
-    }
-    fair, mixed = frozenset({"zero_for_zero_advantages"}), frozenset({"expert_mask"})
+    fair = frozenset({"zero_for_zero_advantages"})
     pairs = frozenset({"ref_logprob", "preference_pairs"})
     return {
-        **{name: ComponentSpec(f"{losses}.{t}", provides=fair) for name, t in gradients.items()},
+        "ppo": ComponentSpec(f"{losses}.ppo:PPOPolicyLossFn", provides=fair),
         "sft": f"{losses}.sft:SFTPolicyLossFn",
-        "sft_is": f"{losses}.sft_weighted:SFTISPolicyLossFn",
-        "sft_phi": f"{losses}.sft_weighted:SFTPhiPolicyLossFn",
         "dpo": ComponentSpec(f"{losses}.dpo:DPOPolicyLossFn", needs=pairs),
-        "mix": ComponentSpec(f"{losses}.mix:MIXPolicyLossFn", needs=mixed),
-        "mix_chord": ComponentSpec(f"{losses}.mix_chord:MIXCHORDPolicyLossFn", needs=mixed),
     }
 
 
@@ -112,19 +92,16 @@ def trinity_kl_fns() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_entropy_loss_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return no entropy loss, the mean entropy, and that of the policy's own rows."""
+    """Return no entropy loss, and the mean entropy."""
     return {
         "none": "trinity.algorithm.entropy_loss_fn:NoEntropyLossFn",
         "default": "trinity.algorithm.entropy_loss_fn:DefaultEntropyLossFn",
-        "mix": ComponentSpec(
-            "trinity.algorithm.entropy_loss_fn:MixEntropyLossFn", needs=frozenset({"expert_mask"})
-        ),
     }
 
 
 @hookimpl
 def trinity_sample_strategies() -> Mapping[str, str | ComponentSpec]:
-    """Return strategies: what comes next, nothing too old, an expert's rows too."""
+    """Return strategies: what comes next, and nothing too old."""
     strategies = "trinity.algorithm.sample_strategy"
     return {
         "default": ComponentSpec(
@@ -133,11 +110,6 @@ def trinity_sample_strategies() -> Mapping[str, str | ComponentSpec]:
             provides=frozenset({"in_order"}),
         ),
         "staleness_control": f"{strategies}.staleness_control:StalenessControlSampleStrategy",
-        "mix": ComponentSpec(
-            f"{strategies}.mix:MixSampleStrategy",
-            needs=frozenset({"auxiliary_buffer"}),
-            provides=frozenset({"expert_mask"}),
-        ),
     }
 
 
@@ -145,38 +117,18 @@ def trinity_sample_strategies() -> Mapping[str, str | ComponentSpec]:
 def trinity_algorithm_types() -> Mapping[str, str | ComponentSpec]:
     """Return algorithms on what the policy sampled, and on rows to imitate."""
     sampled, imitated = "trinity.algorithm.algorithms", "trinity.algorithm.supervised_algorithms"
-    targets = {
+    return {
         "grpo": f"{sampled}:GRPOAlgorithm",
         "grpo_verl": f"{sampled}:GRPOVerlAlgorithm",
         "dapo": f"{sampled}:DAPOAlgorithm",
-        "cispo": f"{sampled}:CISPOAlgorithm",
-        "gspo": f"{sampled}:GSPOAlgorithm",
-        "sapo": f"{sampled}:SAPOAlgorithm",
-        "topr": f"{sampled}:TOPRAlgorithm",
-        "rec": f"{sampled}:RECAlgorithm",
         "rloo": f"{sampled}:RLOOAlgorithm",
         "reinforceplusplus": f"{sampled}:REINFORCEPlusPlusAlgorithm",
         "ppo": f"{sampled}:PPOAlgorithm",
         "multi_step_grpo": f"{sampled}:MultiStepGRPOAlgorithm",
-        "gigpo": f"{sampled}:GiGPOAlgorithm",
-        "on_policy_distill": f"{sampled}:OnPolicyDistillAlgorithm",
-        "jsd": f"{sampled}:JSDAlgorithm",
         "sft": f"{imitated}:SFTAlgorithm",
         "cpt": f"{imitated}:CPTAlgorithm",
         "dpo": f"{imitated}:DPOAlgorithm",
         "raft": f"{imitated}:RAFTAlgorithm",
-        "mix": f"{imitated}:MIXAlgorithm",
-        "mix_chord": f"{imitated}:MIXCHORDAlgorithm",
-    }
-    needs = {  # a run without these is refused before it starts
-        "on_policy_distill": "teacher_logprobs",
-        "jsd": "teacher_logprobs",
-        "mix": "auxiliary_buffer",
-        "mix_chord": "auxiliary_buffer",
-    }
-    return {
-        name: ComponentSpec(target, needs=frozenset({needs[name]} if name in needs else ()))
-        for name, target in targets.items()
     }
 
 
@@ -257,7 +209,7 @@ def trinity_priority_fns() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_experience_operators() -> Mapping[str, str | ComponentSpec]:
-    """Return filters of experiences, and what changes or counts them."""
+    """Return filters of experiences, and what changes them."""
     return {
         "invalid_reward_filter": "trinity.buffer.operators:InvalidRewardFilter",
         "reward_filter": "trinity.buffer.operators:RewardFilter",
@@ -265,25 +217,17 @@ def trinity_experience_operators() -> Mapping[str, str | ComponentSpec]:
         "dapo_dynamic_sampling": "trinity.buffer.operators:DAPODynamicSampling",
         "mask_response_truncated": "trinity.buffer.operators:MaskResponseTruncated",
         "reward_shaping_mapper": "trinity.buffer.reward_shaping:RewardShapingMapper",
-        "pass_rate_calculator": ComponentSpec(
-            "trinity.buffer.difficulty:PassRateCalculator", provides=frozenset({"task_feedback"})
-        ),
     }
 
 
 @hookimpl
 def trinity_task_selectors() -> Mapping[str, str | ComponentSpec]:
-    """Return the order of the file, drawn orders, and orders by difficulty."""
+    """Return the order of the file, drawn orders, and an order by features."""
     return {
         "sequential": "trinity.buffer.selectors:SequentialSelector",
         "shuffle": "trinity.buffer.selectors:ShuffleSelector",
         "random": "trinity.buffer.selectors:RandomSelector",
         "offline_easy2hard": "trinity.buffer.selectors:EasyToHardSelector",
-        "difficulty_based": ComponentSpec(
-            "trinity.buffer.difficulty:DifficultyBasedSelector",
-            needs=frozenset({"task_feedback"}),
-            provides=frozenset({"feedback"}),
-        ),
     }
 
 

@@ -3,9 +3,9 @@
 from trinity.algorithm.entropy_loss_fn import (
     DefaultEntropyLossFn,
     EntropyLossFn,
-    MixEntropyLossFn,
     NoEntropyLossFn,
 )
+from trinity_algorithms.entropy_loss_fn import MixEntropyLossFn
 
 __all__ = ["DefaultEntropyLossFn", "DummyEntropyLossFn", "EntropyLossFn", "MixEntropyLossFn"]
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
-from trinity.algorithm.policy_loss_fn.cispo import CISPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.dpo import DPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.gspo import GSPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn
-from trinity.algorithm.policy_loss_fn.mix import MIXPolicyLossFn
-from trinity.algorithm.policy_loss_fn.mix_chord import MIXCHORDPolicyLossFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.rec import RECPolicyLossFn
-from trinity.algorithm.policy_loss_fn.sapo import SAPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
-from trinity.algorithm.policy_loss_fn.sft_weighted import SFTISPolicyLossFn, SFTPhiPolicyLossFn
-from trinity.algorithm.policy_loss_fn.topr import TOPRPolicyLossFn
+from trinity_algorithms.policy_loss_fn.cispo import CISPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.gspo import GSPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn
+from trinity_algorithms.policy_loss_fn.mix import MIXPolicyLossFn
+from trinity_algorithms.policy_loss_fn.mix_chord import MIXCHORDPolicyLossFn
+from trinity_algorithms.policy_loss_fn.rec import RECPolicyLossFn
+from trinity_algorithms.policy_loss_fn.sapo import SAPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.sft_weighted import SFTISPolicyLossFn, SFTPhiPolicyLossFn
+from trinity_algorithms.policy_loss_fn.topr import TOPRPolicyLossFn
 
 __all__ = [
     "CISPOPolicyLossFn",

@@ -33,7 +33,7 @@ PUBLISHED_MODULES = {
     "trinity.algorithm.utils": f"{_HERE}.algorithm_utils",
     "trinity.buffer.operators.experience_operator": "trinity.common.operators",
     "trinity.buffer.operators.filters.reward_filter": f"{_HERE}.reward_filters",
-    "trinity.buffer.operators.mappers.pass_rate_calculator": "trinity.buffer.difficulty",
+    "trinity.buffer.operators.mappers.pass_rate_calculator": "trinity_algorithms.difficulty",
     "trinity.buffer.operators.mappers.reward_shaping_mapper": "trinity.buffer.reward_shaping",
     "trinity.buffer.reader.file_reader": f"{_HERE}.file_reader",
     "trinity.buffer.selector": f"{_HERE}.selectors",

@@ -13,7 +13,6 @@ from trinity.algorithm.ops import MAX_LOG_RATIO, masked, masked_sum
 
 if TYPE_CHECKING:
     from torch import Tensor
-
     from trinity.common.batch import ExperienceBatch
 
 __all__ = ["JSDAdvantageFn", "OnPolicyDistillAdvantageFn"]

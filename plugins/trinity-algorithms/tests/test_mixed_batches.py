@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trinity.algorithm.entropy_loss_fn import MixEntropyLossFn
 from trinity.algorithm.normalizer import weight_of_part
-from trinity.algorithm.policy_loss_fn.mix import MIXPolicyLossFn
-from trinity.algorithm.policy_loss_fn.mix_chord import MIXCHORDPolicyLossFn, expert_share
-from trinity.algorithm.sample_strategy.mix import MixSampleStrategy
 from trinity.buffer.queue import QueueStorage
 from trinity.common.batch import ExperienceBatch
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import Experience
 from trinity.errors import DataError
+from trinity_algorithms.entropy_loss_fn import MixEntropyLossFn
+from trinity_algorithms.policy_loss_fn.mix import MIXPolicyLossFn
+from trinity_algorithms.policy_loss_fn.mix_chord import MIXCHORDPolicyLossFn, expert_share
+from trinity_algorithms.sample_strategy import MixSampleStrategy
 from trinity_testing.builders import an_experience
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
-
     from trinity.algorithm.normalizer import Normalizer
 
 __all__ = ["RECPolicyLossFn"]

@@ -12,7 +12,6 @@ from trinity.algorithm.ops import masked, masked_sum
 
 if TYPE_CHECKING:
     from torch import Tensor
-
     from trinity.common.batch import ExperienceBatch
 
 __all__ = ["CLIPBAdvantageFn", "CLIPVAdvantageFn"]

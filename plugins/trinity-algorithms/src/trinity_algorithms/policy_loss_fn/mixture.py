@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
-
     from trinity.algorithm.policy_loss_fn.base import PolicyLossFn
 
 __all__ = ["PublishedCounts", "check_share", "mixed_loss"]

@@ -1,4 +1,4 @@
-"""What holds for every policy loss that is installed, and what each paper says by hand."""
+"""What holds for every policy loss, the core's too, and what each paper says by hand."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import pytest
 import torch
 from trinity.algorithm.fields import arguments_from, with_whole
 from trinity.algorithm.normalizer import weight_of_part
-from trinity.algorithm.policy_loss_fn.cispo import CISPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.dpo import DPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.gspo import GSPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.rec import RECPolicyLossFn
-from trinity.algorithm.policy_loss_fn.sapo import SAPOPolicyLossFn
-from trinity.algorithm.policy_loss_fn.sft_weighted import SFTISPolicyLossFn, SFTPhiPolicyLossFn
-from trinity.algorithm.policy_loss_fn.topr import TOPRPolicyLossFn
 from trinity.common.batch import Fields
 from trinity.extend import get_manager
+from trinity_algorithms.policy_loss_fn.cispo import CISPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.gspo import GSPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn
+from trinity_algorithms.policy_loss_fn.rec import RECPolicyLossFn
+from trinity_algorithms.policy_loss_fn.sapo import SAPOPolicyLossFn
+from trinity_algorithms.policy_loss_fn.sft_weighted import SFTISPolicyLossFn, SFTPhiPolicyLossFn
+from trinity_algorithms.policy_loss_fn.topr import TOPRPolicyLossFn
 
 LOSSES = [
     ("ppo", {}),
@@ -221,27 +220,6 @@ def test_topr_tapers_an_advantage_at_the_threshold():
 
     assert metrics["avg_alpha"] == pytest.approx(math.exp(-1.0))
     assert loss == pytest.approx(math.exp(-1.0) * 0.5 * 2.0)
-
-
-def test_dpo_is_a_mean_over_pairs():
-    # z: 1, 0 and 0, 2; beta 1: -ln sigmoid(1) and -ln sigmoid(-2)
-    fields = {
-        "logprob": torch.tensor([[1.0], [0.0], [0.0], [2.0]], dtype=torch.float64),
-        "ref_logprob": torch.zeros(4, 1, dtype=torch.float64),
-        "action_mask": torch.ones(4, 1),
-    }
-    loss, _, metrics = gradient_of(DPOPolicyLossFn(beta=1.0), fields)
-
-    expected = (math.log1p(math.exp(-1.0)) + math.log1p(math.exp(2.0))) / 2
-    assert loss == pytest.approx(expected)
-    assert metrics["accuracy_mean"] == 0.5
-    assert metrics["chosen_reward"] == 0.5
-
-
-def test_dpo_refuses_half_a_pair():
-    one = row(0.0)
-    with pytest.raises(ValueError, match="DPO needs pairs of rows, there are 1"):
-        DPOPolicyLossFn()(logprob=one, ref_logprob=one, action_mask=one)
 
 
 def test_weighted_imitation_detaches_its_weight():

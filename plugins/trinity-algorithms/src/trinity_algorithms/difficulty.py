@@ -6,53 +6,21 @@ taskset were solved in half and in all of their runs.
 
 from __future__ import annotations
 
-import math
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from trinity.buffer.operators import ExperienceOperator
-from trinity.buffer.selectors import Selector
-from trinity.common.ports import RowValues
+from trinity.common.operators import ExperienceOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
 
 
-SELECTOR_METRIC = "selector_metric"  # the published name
-
-
-def without_feedback(
-    metrics: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, RowValues]]:
-    """Return an operator's metrics (Any: of any form), and apart what it says of its tasks.
-
-    What stands under the name in another form stays a metric.
-    """
-    given = metrics.get(SELECTOR_METRIC)
-    if not isinstance(given, dict):
-        return dict(metrics), {}
-    outcomes = {str(taskset): _row_values(entry) for taskset, entry in given.items()}
-    whole = {taskset: rows for taskset, rows in outcomes.items() if rows is not None}
-    if len(whole) < len(given):
-        return dict(metrics), {}
-    return {name: value for name, value in metrics.items() if name != SELECTOR_METRIC}, whole
-
-
-def _row_values(entry: Any) -> RowValues | None:  # Any: what somebody's operator returned
-    try:
-        indices = [int(index) for index in entry["indices"]]
-        values = [float(value) for value in entry["values"]]
-    except (KeyError, TypeError, ValueError):
-        return None
-    is_whole = len(indices) == len(values) and all(map(math.isfinite, values))
-    return RowValues(indices=indices, values=values) if is_whole else None
+SELECTOR_METRIC = "selector_metric"  # the published name, for the pipeline
 
 
 class PassRateCalculator(ExperienceOperator):
@@ -63,6 +31,7 @@ class PassRateCalculator(ExperienceOperator):
     """
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+        """Return the experiences as they are, and the mean reward of each task."""
         rewards: dict[tuple[str, int], list[float]] = {}
         for exp in exps:
             index = exp.info.get("task_index")
@@ -171,7 +140,7 @@ class PassRateEstimator:
         return guess.clip(0.0, 1.0)
 
 
-class DifficultyBasedSelector(Selector):
+class DifficultyBasedSelector:
     """The rows whose predicted pass rate is nearest to a target, learned from how tasks went.
 
     Args:
@@ -205,7 +174,6 @@ class DifficultyBasedSelector(Selector):
         tau: float = 0.0,
         do_sample: bool = False,
     ) -> None:
-        super().__init__(num_rows, seed=seed)
         if len(features) != 2:
             raise ValueError(
                 f"task selector difficulty_based needs two feature_keys, got {list(features)}"
@@ -214,6 +182,7 @@ class DifficultyBasedSelector(Selector):
         self.estimator = PassRateEstimator(
             columns, m=m, lamb=lamb, rho=rho, adaptive_rho=adaptive_rho
         )
+        self.num_rows, self.seed, self.position = num_rows, seed, 0
         self.target_reward = target_reward
         self.tau = tau
         self.do_sample = do_sample
@@ -223,10 +192,6 @@ class DifficultyBasedSelector(Selector):
         """Return how near each row's mean pass rate is to the target, at most 0."""
         scores: NDArray[np.float64] = -np.abs(self.target_reward - self.estimator.predicted)
         return scores
-
-    def order(self, epoch: int) -> Sequence[int]:
-        nearest: list[int] = np.argsort(-self.scores, kind="stable").tolist()
-        return nearest
 
     def get_indices(self, count: int) -> list[int]:
         """Return so many different row numbers.
@@ -248,12 +213,15 @@ class DifficultyBasedSelector(Selector):
         return chosen
 
     def feedback(self, indices: list[int], values: list[float]) -> None:
+        """Learn from how the tasks of these rows went."""
         if indices:
             self.estimator.update(indices, values)
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"estimator": self.estimator.state_dict()}
+        """Return the position, and what was learned."""
+        return {"position": self.position, "estimator": self.estimator.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
+        """Go on from there."""
+        self.position = state["position"]
         self.estimator.load_state_dict(state["estimator"])

@@ -1,0 +1,1 @@
+"""Algorithms of papers beside GRPO, PPO, SFT and DPO, as a plugin."""

@@ -1,0 +1,1 @@
+"""Advantages of these algorithms."""

@@ -1,0 +1,146 @@
+"""Name the algorithms and their parts to Trinity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trinity.extend import ComponentSpec, hookimpl
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TRINITY_PLUGIN_API = 1
+
+EXPERT = frozenset({"expert_mask"})
+
+
+@hookimpl
+def trinity_advantage_fns() -> dict[str, ComponentSpec]:
+    """Return advantages of steps, from a teacher, and with tokens left out by their entropy."""
+    fair = frozenset({"zero_for_equal_rewards"})
+    teacher = frozenset({"logprobs", "teacher_logprobs"})
+    entropy = frozenset({"logprobs", "entropys"})
+    return {
+        "gigpo": _advantage("gigpo:GiGPOAdvantageFn", provides=fair),
+        "rec": _advantage("rec:RECAdvantageFn", provides=fair),
+        "on_policy_distill": _advantage("distillation:OnPolicyDistillAdvantageFn", needs=teacher),
+        "jsd": _advantage("distillation:JSDAdvantageFn", needs=teacher),
+        "clipb": _advantage("entropy_clip:CLIPBAdvantageFn", needs=entropy),
+        "clipv": _advantage("entropy_clip:CLIPVAdvantageFn", needs=entropy | {"necs"}),
+    }
+
+
+@hookimpl
+def trinity_policy_loss_fns() -> dict[str, ComponentSpec]:
+    """Return weighted policy gradients and likelihoods, and mixtures of both."""
+    fair = frozenset({"zero_for_zero_advantages"})
+    return {
+        "gspo": _loss("gspo:GSPOPolicyLossFn", provides=fair),
+        "cispo": _loss("cispo:CISPOPolicyLossFn", provides=fair),
+        "sapo": _loss("sapo:SAPOPolicyLossFn", provides=fair),
+        "topr": _loss("topr:TOPRPolicyLossFn", provides=fair),
+        "rec": _loss("rec:RECPolicyLossFn", provides=fair),
+        "importance_sampling": _loss(
+            "importance_sampling:ImportanceSamplingPolicyLossFn", provides=fair
+        ),
+        "sft_is": _loss("sft_weighted:SFTISPolicyLossFn"),
+        "sft_phi": _loss("sft_weighted:SFTPhiPolicyLossFn"),
+        "mix": _loss("mix:MIXPolicyLossFn", needs=EXPERT),
+        "mix_chord": _loss("mix_chord:MIXCHORDPolicyLossFn", needs=EXPERT),
+    }
+
+
+@hookimpl
+def trinity_entropy_loss_fns() -> dict[str, ComponentSpec]:
+    """Return the entropy of the policy's own rows."""
+    return {
+        "mix": ComponentSpec("trinity_algorithms.entropy_loss_fn:MixEntropyLossFn", needs=EXPERT)
+    }
+
+
+@hookimpl
+def trinity_sample_strategies() -> dict[str, ComponentSpec]:
+    """Return the strategy that reads an expert's rows beside the policy's."""
+    return {
+        "mix": ComponentSpec(
+            "trinity_algorithms.sample_strategy:MixSampleStrategy",
+            needs=frozenset({"auxiliary_buffer"}),
+            provides=EXPERT,
+            import_aliases=("trinity.algorithm.sample_strategy.mix",),
+        )
+    }
+
+
+@hookimpl
+def trinity_algorithm_types() -> dict[str, ComponentSpec]:
+    """Return the algorithms; a run that lacks what one needs is refused before it starts."""
+    teacher, expert = frozenset({"teacher_logprobs"}), frozenset({"auxiliary_buffer"})
+    return {
+        "cispo": _algorithm("CISPOAlgorithm"),
+        "gspo": _algorithm("GSPOAlgorithm"),
+        "sapo": _algorithm("SAPOAlgorithm"),
+        "topr": _algorithm("TOPRAlgorithm"),
+        "rec": _algorithm("RECAlgorithm"),
+        "gigpo": _algorithm("GiGPOAlgorithm"),
+        "on_policy_distill": _algorithm("OnPolicyDistillAlgorithm", needs=teacher),
+        "jsd": _algorithm("JSDAlgorithm", needs=teacher),
+        "mix": _algorithm("MIXAlgorithm", needs=expert),
+        "mix_chord": _algorithm("MIXCHORDAlgorithm", needs=expert),
+    }
+
+
+@hookimpl
+def trinity_experience_operators() -> dict[str, ComponentSpec]:
+    """Return the operator that tells the task selectors how tasks went."""
+    return {
+        "pass_rate_calculator": ComponentSpec(
+            "trinity_algorithms.difficulty:PassRateCalculator",
+            provides=frozenset({"task_feedback"}),
+        )
+    }
+
+
+@hookimpl
+def trinity_task_selectors() -> dict[str, ComponentSpec]:
+    """Return the selector that predicts pass rates."""
+    return {
+        "difficulty_based": ComponentSpec(
+            "trinity_algorithms.difficulty:DifficultyBasedSelector",
+            needs=frozenset({"task_feedback"}),
+            provides=frozenset({"feedback"}),
+        )
+    }
+
+
+@hookimpl
+def trinity_published_modules() -> dict[str, str]:
+    """Return the classes that were the core's own, under its modules."""
+    here = "trinity_algorithms"
+    return {
+        "trinity.algorithm.algorithms": f"{here}.algorithms",
+        "trinity.algorithm.entropy_loss_fn": f"{here}.entropy_loss_fn",
+        "trinity.algorithm.policy_loss_fn.mixture": f"{here}.policy_loss_fn.mixture",
+        "trinity.buffer.difficulty": f"{here}.difficulty",
+    }
+
+
+def _advantage(target: str, **words: Iterable[str]) -> ComponentSpec:
+    return _moved("advantage_fn", target, words)
+
+
+def _loss(target: str, **words: Iterable[str]) -> ComponentSpec:
+    return _moved("policy_loss_fn", target, words)
+
+
+def _moved(package: str, target: str, words: dict[str, Iterable[str]]) -> ComponentSpec:
+    """Return a part that is found under the path where the core had it, too."""
+    alias = f"trinity.algorithm.{package}.{target.partition(':')[0]}"
+    return ComponentSpec(
+        f"trinity_algorithms.{package}.{target}",
+        import_aliases=(alias,),
+        **{word: frozenset(names) for word, names in words.items()},
+    )
+
+
+def _algorithm(name: str, *, needs: frozenset[str] = frozenset()) -> ComponentSpec:
+    return ComponentSpec(f"trinity_algorithms.algorithms:{name}", needs=needs)
