@@ -31,6 +31,9 @@ class ResultRows(Protocol):
     def alone(self) -> None:
         """Let no other transaction that asks for this go on before this one ends."""
 
+    def without_writers(self) -> None:
+        """Let nobody write experiences before this transaction ends; wait for who does."""
+
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""
 

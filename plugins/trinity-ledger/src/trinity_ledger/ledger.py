@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.codec import to_bytes
 from trinity.errors import ConfigError
@@ -20,6 +20,7 @@ from trinity.errors import ConfigError
 from trinity_ledger.membership import FINISHED, FINISHED_BEFORE, note, want_more
 from trinity_ledger.packets import BROKEN, Claimed, damage_text, digest_of
 from trinity_ledger.schema import SCHEMA, UNCHECKED
+from trinity_ledger.seal import check_seal, is_sealed, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from trinity_ledger.database import Database, ResultRows
     from trinity_ledger.packets import StoredPacket
+    from trinity_ledger.seal import Waiting
 
 _FORGET = """
 UPDATE packet SET body = NULL WHERE id IN
@@ -234,16 +236,34 @@ class Ledger:
         """Drop what waits and older models made; a step says when."""
         self._database.write(lambda rows: _drop_older(rows, min_version, step=step))
 
-    def cut_back(self, step: int, *, waiting: int | Sequence[str] | None = None) -> None:
+    def seal(self, step: int, *, waiting: Waiting) -> dict[str, Any]:
+        """Return what a checkpoint notes of the ledger, for :meth:`cut_back` (Any: json).
+
+        Args:
+            step: the last one that trained.
+            waiting: how many experiences wait, or the names of the groups that do; None: all.
+        """
+        return self._database.write(lambda rows: seal(rows, step=step, waiting=waiting))
+
+    def cut_back(
+        self, step: int, *, waiting: Waiting = None, noted: dict[str, Any] | None = None
+    ) -> None:
         """Let wait again what later steps trained or dropped, but for what was deleted since.
 
         Args:
             step: the last one that counts.
             waiting: how many experiences wait then, or the names of the groups that do; what was
                 written after them, or is of other groups, is removed. None: all stays.
+            noted: what :meth:`seal` gave then (Any: json); None: of an earlier version.
+
+        Raises:
+            CheckpointError: the ledger is not what was noted; it stays as it is.
         """
 
         def work(rows: ResultRows) -> None:
+            if noted is not None:
+                check_seal(rows, noted, step=step, waiting=waiting, name=self._name)
+            rows.do("DELETE FROM step_record WHERE step > ?", step)
             rows.do(_SPENT, step, step)
             rows.do(  # once a row: each change of one costs PostgreSQL all its indices
                 "UPDATE experience SET train_step = NULL, train_place = NULL, dropped = NULL, "
@@ -270,7 +290,7 @@ class Ledger:
         """Remove all tasks and experiences."""
 
         def work(rows: ResultRows) -> None:
-            for table in ("experience", "packet", "task"):
+            for table in ("experience", "packet", "task", "step_record"):
                 rows.do(f"DELETE FROM {table}")
             rows.do("DELETE FROM run WHERE key IN ('saved_step', 'forgotten_step')")
 
@@ -285,11 +305,13 @@ class Ledger:
         """
 
         def work(rows: ResultRows) -> None:
-            rows.do(  # dropped for a step that then was not made
-                "UPDATE experience SET train_step = ? WHERE train_step > ? AND dropped IS NOT NULL",
-                step,
-                step,
-            )
+            if not is_sealed(rows, step):  # or that checkpoint would be another's
+                rows.do(  # dropped for a step that then was not made
+                    "UPDATE experience SET train_step = ? "
+                    "WHERE train_step > ? AND dropped IS NOT NULL",
+                    step,
+                    step,
+                )
             note(rows, "saved_step", str(max(step, asked)))
 
         self._database.write(work, is_durable=True)

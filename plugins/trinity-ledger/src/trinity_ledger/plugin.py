@@ -26,6 +26,7 @@ def trinity_storages() -> dict[str, ComponentSpec]:
                     "length",
                     "standalone",
                     "report",
+                    "seal",
                 }
             ),
         ),

@@ -154,6 +154,10 @@ class _PostgresRows:
         """Let no other transaction that asks for this go on before this one ends."""
         self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ALONE,))
 
+    def without_writers(self) -> None:
+        """Let nobody write experiences before this transaction ends; wait for who does."""
+        self._connection.execute("LOCK TABLE experience IN SHARE ROW EXCLUSIVE MODE")
+
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""
         columns = [list(column) for column in zip(*rows, strict=True)]

@@ -4,7 +4,8 @@
 
 ``packet.digest`` is the SHA-256 of its body. ``experience.train_step`` is the optimizer step that
 has it, ``train_place`` its place in that batch. A row with a step and no place was dropped then;
-``dropped`` says why. The views stay as they are from version to version:
+``dropped`` says why. ``step_record`` has a row for each step that a checkpoint knows, with a
+running digest (``seal.py``). The views stay as they are from version to version:
 
 * ``steps``: of each optimizer step how many experiences, tokens, the mean reward, the versions;
 * ``tasks``: of each task who explored it, how many experiences it gave and how many are trained;
@@ -54,6 +55,10 @@ CREATE INDEX IF NOT EXISTS trained ON experience (train_step) WHERE train_step I
 CREATE INDEX IF NOT EXISTS experiences_of_packets ON experience (packet);
 CREATE TABLE IF NOT EXISTS weights (
     version INTEGER PRIMARY KEY, path TEXT NOT NULL, digest TEXT NOT NULL, at FLOAT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS step_record (
+    step INTEGER PRIMARY KEY, experiences INTEGER NOT NULL, tokens BIGINT NOT NULL,
+    mean_reward FLOAT, oldest_version INTEGER, newest_version INTEGER, digest TEXT NOT NULL
 );
 CREATE VIEW IF NOT EXISTS steps AS
     SELECT train_step, COUNT(*) AS experiences, SUM(num_tokens) AS tokens,

@@ -148,6 +148,9 @@ class _SqliteRows:
     def alone(self) -> None:
         """Do nothing: who writes is alone from ``BEGIN IMMEDIATE`` on."""
 
+    def without_writers(self) -> None:
+        """Do nothing, as :meth:`alone`."""
+
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""
         return self._connection.executemany(_INSERT, rows).rowcount

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from trinity_ledger.coordinator import Coordinator
     from trinity_ledger.database import Database
     from trinity_ledger.packets import Claimed, StoredPacket
+    from trinity_ledger.seal import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -194,11 +195,18 @@ class SqlStorage(Storage):
         self._ledger.keep(trained, asked=self._step)
         return {"trained": trained, "waiting": None}
 
+    def seal(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of a checkpoint with what shows later that the ledger still has it."""
+        if "trained" not in state:
+            return state
+        noted = self._ledger.seal(state["trained"], waiting=self._waiting(state))
+        return {**state, "ledger": noted}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there: what later steps read waits again, what came later is removed.
 
         Raises:
-            CheckpointError: the ledger was not there at that checkpoint.
+            CheckpointError: the ledger was not there at that checkpoint, or is another now.
         """
         if self._use.side == "explore" or "trained" not in state:
             return
@@ -209,8 +217,9 @@ class SqlStorage(Storage):
                 f"step {state['trained']}: the run wrote another ledger. Correct its path, restore "
                 f"it from a copy, or set another name to start a new run."
             )
-        waiting = state["waiting"] if self._use.side == "both" else None
-        self._ledger.cut_back(state["trained"], waiting=waiting)
+        self._ledger.cut_back(
+            state["trained"], waiting=self._waiting(state), noted=state.get("ledger")
+        )
         self._step, self._taken, self._num_claimed = state["trained"], [], 0
 
     def connect(self, parts: Any) -> Coordinator:
@@ -251,6 +260,9 @@ class SqlStorage(Storage):
             return experience
         eid = replace(experience.eid, batch=f"{self._use.owner}:{experience.eid.batch}")
         return replace(experience, eid=eid)
+
+    def _waiting(self, state: dict[str, Any]) -> Waiting:
+        return state["waiting"] if self._use.side == "both" else None
 
     def _is_over(self) -> bool:
         if self._is_closed or self._use.is_offline:

@@ -247,6 +247,7 @@ _ALL_KINDS = (
                 groups="count_groups read_groups",
                 standalone="connect",
                 report="report",
+                seal="seal",
             ),
             Ability(
                 word="gives_again",

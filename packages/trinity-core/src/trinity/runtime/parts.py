@@ -289,7 +289,8 @@ class Parts:
             place["waiting"] = names_of_ended(explorer_state["rollouts"])
         elif self.explorer is not None and self.is_in_order:
             place["waiting"] = self.rollouts.num_rows()
-        return state | {name: value for name, value in place.items() if name in state}
+        state |= {name: value for name, value in place.items() if name in state}
+        return self.storage.seal(state) if self.storage is not None else state
 
     def _write_weights(self, progress: Progress, actor: Path) -> None:
         assert self.trainer is not None

@@ -108,6 +108,9 @@ class GroupStorage(Storage):
     def counts(self) -> Mapping[str, int]:
         return self._storage.counts()
 
+    def seal(self, state: dict[str, Any]) -> dict[str, Any]:
+        return self._storage.seal(state)
+
     def state_dict(self) -> dict[str, Any]:
         return self._storage.state_dict()
 

@@ -103,6 +103,13 @@ class Storage(ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
 
+    def seal(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return the state of a checkpoint with what shows later that the storage still has it.
+
+        Without it, a ledger is believed.
+        """
+        return state
+
     def put_back(self, experiences: Sequence[Experience]) -> None:
         """Store what was read last and not used in its old place.
 
