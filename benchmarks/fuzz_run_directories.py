@@ -1,11 +1,12 @@
 """Damage run directories in seeded ways, run the same command again, and say what became of it.
 
 ``python benchmarks/fuzz_run_directories.py --cases 500 --seed 0`` makes small runs that stand in
-their middle (killed, with a queue, a file or a replay buffer between explorer and trainer; or ended
-by a limit that is raised), damages a copy of one for each case, lets it go on to its end and
-compares weights, history and metrics with those of an unharmed copy that goes on from the same
-checkpoint. The exit code is 1 if a case ended in an internal error, a hang or a message that names
-no file of the run, or is different and nothing was said.
+their middle (killed, with a queue, a file, a replay buffer or a ledger between explorer and
+trainer; or ended by a limit that is raised), damages a copy of one for each case, lets it go on to
+its end and compares weights, history and metrics with those of an unharmed copy that goes on from
+the same checkpoint. Of a service (variant ``served``) the runs that wait in ``serve.db`` are
+committed, and what becomes due is compared. The exit code is 1 if a case ended in an internal
+error, a hang or a message that names no file of the run, or is different and nothing was said.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from typing import Any
 
 import yaml
 from run_damage import DAMAGES, damage
+from served_runs import commit_all, due_of, serve_runs
 from small_runs import RUN, STORED, import_what_is_needed, is_alike, results, run, write_inputs
 
-VARIANTS = ("queue", "file", "replay", "limited")
+VARIANTS = ("queue", "file", "replay", "limited", "ledger", "served")
 DIES_IN = 4  # optimizer step
 BAD = ("unclear message", "internal error", "silent difference", "hang")
 OUTCOMES = ("unharmed", "went back", "clear message", *BAD)
@@ -56,7 +58,9 @@ class References:
     def prepare(self, variant: str) -> Path:
         """Return a run of the variant that stands in its middle; it is made once."""
         folder = self._place / variant
-        if not folder.exists():
+        if not folder.exists() and variant == "served":
+            serve_runs(folder)
+        elif not folder.exists():
             write_inputs(folder, variant, num_rows=self._num_rows)
             _stop_in_the_middle(folder, variant)
         return folder
@@ -69,10 +73,10 @@ class References:
             for path in (end / RUN).glob("global_step_*"):
                 if step is not None and _step(path) > step:
                     shutil.rmtree(path)
-            code, said = run(end)
+            code, said = commit_all(end) if variant == "served" else run(end)
             if code:
                 sys.exit(said)
-            self._found[variant, step] = results(end)
+            self._found[variant, step] = due_of(end) if variant == "served" else results(end)
         return self._found[variant, step]
 
 
@@ -83,13 +87,18 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--rows", type=int, default=8, help="of the task set: each is a step")
     options.add_argument("--only", help="cases by number, 3,17; shows what was said")
+    options.add_argument("--variants", default=",".join(VARIANTS), help="in turns")
     options.add_argument("--json", type=Path, help="a file for the cases")
     chosen = options.parse_args()
     import_what_is_needed()
     numbers = map(int, chosen.only.split(",")) if chosen.only else range(chosen.cases)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         references = References(Path(folder), num_rows=chosen.rows)
-        cases = [_case(n, Path(folder), references, seed=chosen.seed) for n in numbers]
+        variants = chosen.variants.split(",")
+        cases = [
+            _case(n, variants[n % len(variants)], Path(folder), references, seed=chosen.seed)
+            for n in numbers
+        ]
     if chosen.json:
         chosen.json.write_text(json.dumps([asdict(case) for case in cases]))
     _print_table(cases, is_long=bool(chosen.only))
@@ -113,13 +122,12 @@ def _stop_in_the_middle(folder: Path, variant: str) -> None:
     file.write_text(whole)
 
 
-def _case(number: int, place: Path, references: References, *, seed: int) -> Case:
+def _case(number: int, variant: str, place: Path, references: References, *, seed: int) -> Case:
     dice = random.Random(f"{seed}/{number}")
-    variant = VARIANTS[number % len(VARIANTS)]
     folder = place / f"case-{number}"
     shutil.copytree(references.prepare(variant), folder, symlinks=True)
     files, name = damage(folder, dice)
-    code, said = run(folder)
+    code, said = commit_all(folder) if variant == "served" else run(folder)
     outcome = _outcome(folder, code, said, references, variant=variant, files=files)
     for path in folder.rglob("*"):
         path.chmod(0o700)
@@ -145,6 +153,15 @@ def _outcome(
         return "clear message" if names_a_file(said) else "unclear message"
     if code:
         return "internal error"
+    if variant == "served":
+        is_told = "clear message" if "serve.db" in said else "silent difference"
+        return "unharmed" if due_of(folder) == references.of(variant) else is_told
+    return _compared(folder, said, references, variant=variant, files=files)
+
+
+def _compared(
+    folder: Path, said: str, references: References, *, variant: str, files: list[str]
+) -> str:
     end = results(folder)
     back = re.search(r"the run goes back to global_step_(\d+)", said)
     if is_alike(end, references.of(variant)):

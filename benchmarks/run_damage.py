@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_OFTEN = 0.5  # how often the ledger is chosen where a run has one
+
+
 def damage(folder: Path, dice: random.Random) -> tuple[list[str], str]:
     """Damage a file of the run, or two; return their names and what was done to them."""
     files = sorted(p for p in (folder / RUN).rglob("*") if p.is_file())
@@ -22,7 +25,12 @@ def damage(folder: Path, dice: random.Random) -> tuple[list[str], str]:
     kinds: dict[str, list[Path]] = {}
     for path in files:
         kinds.setdefault("model" if "huggingface" in path.parts else path.name, []).append(path)
-    path = dice.choice(kinds[dice.choice(sorted(kinds))])
+    for name in ("ledger.db-wal", "ledger.db-shm"):
+        kinds.get("ledger.db", []).extend(kinds.pop(name, []))
+    kind = dice.choice(sorted(kinds))
+    if "ledger.db" in kinds and dice.random() < _OFTEN:
+        kind = "ledger.db"
+    path = dice.choice(kinds[kind])
     fitting = [name for name, (ends, _) in DAMAGES.items() if path.name.endswith(ends)]
     name = dice.choice(fitting)
     other = DAMAGES[name][1](path, dice, files)

@@ -15,7 +15,10 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NEEDED = (
     "transformers.models.qwen3.modeling_qwen3",
@@ -107,6 +110,8 @@ def _config(variant: str) -> dict[str, Any]:
     buffer: dict[str, Any] = {"name": "between"}
     if variant == "file":
         buffer |= {"storage_type": "file", "path": STORED}
+    if variant == "ledger":
+        buffer |= {"storage_type": "sql"}
     if variant == "replay":
         config["synchronizer"] = {"sync_style": "dynamic_by_explorer"}
         args = {"decay": 0.1}
@@ -159,11 +164,16 @@ def _is_near(row: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def run(folder: Path, *, dies_in: int = 0) -> tuple[int | None, str]:
     """Run the command in a forked process; return its exit code (None: it hung) and its words."""
+    return forked(folder, lambda: _train(dies_in))
+
+
+def forked(folder: Path, work: Callable[[], None]) -> tuple[int | None, str]:
+    """Do something in a forked process that stands in a folder, and return as :func:`run` does."""
     said = folder / "said.txt"
     pid = os.fork()
     if pid == 0:
         with said.open("w") as file:
-            os._exit(_code_of(folder, file, dies_in))
+            os._exit(_code_of(folder, file, work))
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -175,24 +185,28 @@ def run(folder: Path, *, dies_in: int = 0) -> tuple[int | None, str]:
     return None, said.read_text()
 
 
-def _code_of(folder: Path, file: Any, dies_in: int) -> int:
+def _code_of(folder: Path, file: Any, work: Callable[[], None]) -> int:
     with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
         try:
             os.chdir(folder)
             _leave_out_what_is_not_compared()
             _obey_permissions()
-            sys.argv = ["trinity", "run", "--local", "-c", "run.yaml", "--plugin-dir", "plugins"]
-            if dies_in:
-                _die_in(dies_in)
-            from trinity.cli.main import main as trinity
-
-            trinity()
+            work()
         except SystemExit as ended:
             return int(ended.code or 0)
         except BaseException:  # noqa: BLE001 -- the last thing this process does
             traceback.print_exc()
             return 3
     return 0
+
+
+def _train(dies_in: int) -> None:
+    sys.argv = ["trinity", "run", "--local", "-c", "run.yaml", "--plugin-dir", "plugins"]
+    if dies_in:
+        _die_in(dies_in)
+    from trinity.cli.main import main as trinity
+
+    trinity()
 
 
 def _leave_out_what_is_not_compared() -> None:

@@ -110,6 +110,14 @@ class Database(ABC):
             return
 
     @abstractmethod
+    def refuse_damaged(self) -> None:
+        """Hold that the tables and indices are whole.
+
+        Raises:
+            DataError: they are not.
+        """
+
+    @abstractmethod
     def _connected(self) -> Any:
         """Return a connection to a database that has the tables."""
 

@@ -94,6 +94,7 @@ class Ledger:
         self._name = name
         self._owner, self._run = owner, run
         self.unchecked = 0  # the last packet that was written without a digest
+        database.refuse_damaged()
         database.write(lambda rows: self._check(rows, run, run_id))
 
     def write(self, experiences: Sequence[Experience]) -> int:

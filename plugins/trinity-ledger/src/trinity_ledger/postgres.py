@@ -85,6 +85,9 @@ class PostgresDatabase(Database):
         self.errors = (psycopg.Error,)
         self._url, self._name, self._is_read_only = url, name, is_read_only
 
+    def refuse_damaged(self) -> None:
+        """Do nothing: that is the server's business (``data_checksums``, ``amcheck``)."""
+
     def _connected(self) -> Any:
         connection = self._psycopg.connect(
             self._url, autocommit=True, connect_timeout=CONNECT_S, application_name="trinity"

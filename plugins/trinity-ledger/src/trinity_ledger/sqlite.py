@@ -6,7 +6,14 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trinity.buffer.sqlite_file import Bounds, connect, refuse_computed, refuse_network, transaction
+from trinity.buffer.sqlite_file import (
+    Bounds,
+    connect,
+    refuse_computed,
+    refuse_damaged,
+    refuse_network,
+    transaction,
+)
 from trinity.errors import DataError
 
 from trinity_ledger.database import Database
@@ -107,6 +114,15 @@ class SqliteDatabase(Database):
         with transaction(connection, writes=writes, is_durable=is_durable):
             return work(_SqliteRows(connection, bounds))
 
+    def refuse_damaged(self) -> None:
+        """Hold that the tables and indices are whole."""
+
+        def work(rows: ResultRows) -> None:
+            assert isinstance(rows, _SqliteRows)
+            refuse_damaged(rows.connection, name=f"the ledger {self._path}")
+
+        self.read(work)
+
     def _may_pass(self, error: Exception) -> bool:
         return "locked" in str(error)
 
@@ -118,6 +134,8 @@ class SqliteDatabase(Database):
             )
         if "is not a database" in str(error) or "no such column" in str(error):
             remedy = "It is not a ledger of this version. Use a new file."
+        elif "malformed" in str(error):
+            remedy = "It is damaged. Restore it from a copy, then run the same command."
         elif "full" in str(error) or "No space" in str(error):
             remedy = "Free space on its disk, then run the same command; no write is incomplete."
         elif "locked" in str(error):
@@ -133,17 +151,17 @@ class SqliteDatabase(Database):
 
 class _SqliteRows:
     def __init__(self, connection: sqlite3.Connection, bounds: Bounds | None = None) -> None:
-        self._connection = connection
+        self.connection = connection
         self._bounds = bounds  # None: the ledger is a run's own
 
     def all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
-        cursor = self._connection.execute(statement, values)
+        cursor = self.connection.execute(statement, values)
         return cursor.fetchall() if self._bounds is None else self._bounds.fetched(cursor)
 
     def do(self, statement: str, *values: object) -> int:
         """Return how many rows a change reached."""
-        return self._connection.execute(statement, values).rowcount
+        return self.connection.execute(statement, values).rowcount
 
     def alone(self) -> None:
         """Do nothing: who writes is alone from ``BEGIN IMMEDIATE`` on."""
@@ -153,7 +171,7 @@ class _SqliteRows:
 
     def insert_experiences(self, rows: Sequence[NewExperience]) -> int:
         """Return how many of these were not there already, and are now."""
-        return self._connection.executemany(_INSERT, rows).rowcount
+        return self.connection.executemany(_INSERT, rows).rowcount
 
     def waiting(self, count: int) -> list[tuple[int, int, int, str]]:
         """Return the oldest that wait; nobody else writes meanwhile."""
@@ -161,7 +179,7 @@ class _SqliteRows:
 
     def mark(self, ids: Sequence[int], *, step: int, first: int) -> None:
         """Note that a step trains these, in their order from the place ``first``."""
-        self._connection.executemany(
+        self.connection.executemany(
             "UPDATE experience SET train_step = ?, train_place = ? WHERE id = ?",
             [(step, place, one) for place, one in enumerate(ids, start=first)],
         )
@@ -173,6 +191,6 @@ class _SqliteRows:
             some = all_ids[start : start + _MOST_VALUES]
             marks = ", ".join("?" * len(some))
             query = f"SELECT id, body, digest, outcome FROM packet WHERE id IN ({marks})"
-            for one, *stored in self._connection.execute(query, some):
+            for one, *stored in self.connection.execute(query, some):
                 found[one] = StoredPacket(*stored)
         return found

@@ -65,10 +65,12 @@ class ServeMode:
         )
         named = db_path(explorer.db_url) if explorer.db_url else None
         buffer = parts.rundir.buffer
+        is_expected = (buffer / "serve.id").exists()
         self._store = SqliteRunStore(
             Path(named) if named else buffer / "serve.db",
             service=_identity(buffer / "serve.id"),
             directory=str(parts.rundir.path),
+            is_expected=is_expected,
         )
 
     def add_workers(self, chat_format: ChatFormat) -> None:

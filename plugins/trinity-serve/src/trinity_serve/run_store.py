@@ -22,10 +22,11 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from trinity.buffer.sqlite_file import connect, transaction
+from trinity.buffer.sqlite_file import connect, refuse_damaged, transaction
 from trinity.common.experience import Experience
 from trinity.errors import DataError
 
+from trinity_serve.forgetting import forget, forgotten, num_lost
 from trinity_serve.ports import (
     OWN_NAMES,
     DamagedReplyError,
@@ -85,18 +86,6 @@ _LACKS = {  # what earlier formats have not
     3: _REWARDED + ADDED,
     4: ADDED,
 }
-_REWARDS = """
-SELECT rewards.number, run, agent FROM rewards JOIN runs ON runs.number = run
-WHERE is_forgotten = 0 AND step <= :trained AND state != 'open'
-AND (step <= :settled OR (last_call < :before AND last_reward < :before)) LIMIT :limit
-"""
-_RUNS = """
-SELECT number, state FROM runs WHERE state != 'open'
-AND last_call < :before AND last_reward < :before
-AND NOT EXISTS (SELECT 1 FROM rewards WHERE run = runs.number
-    AND (is_forgotten = 0 OR step > :settled))
-AND NOT EXISTS (SELECT 1 FROM exchanges WHERE run = runs.number) LIMIT :limit
-"""
 AT_ONCE = 100  # rewards, and runs, that are forgotten in one go: a call may wait for it
 SHOWN = 3  # damaged rewards in a message
 MAX_FAILURES = 2  # what cannot be processed as often is set aside
@@ -118,15 +107,16 @@ class _RunFile:
         path: of it; its folder is made.
         service: the identity of whose runs it holds.
         directory: where those are known, for who reads an error.
+        is_expected: whether a start before this one had it; see ``SqliteRunStore``.
 
     Raises:
-        DataError: it cannot be opened, is something else, or is another service's.
+        DataError: it cannot be opened, is damaged or something else, or is another service's.
 
     Attributes:
         db: for use inside of :meth:`reading` and :meth:`writing`.
     """
 
-    def __init__(self, path: Path, *, service: str, directory: str) -> None:
+    def __init__(self, path: Path, *, service: str, directory: str, is_expected: bool) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._held: IO[str] | None = None
@@ -140,8 +130,9 @@ class _RunFile:
         try:
             with self.reading():
                 self.db.execute("PRAGMA synchronous = NORMAL")
+                refuse_damaged(self.db, name=str(path))
             with self.writing():
-                self._check(service, directory)
+                self._check(service, directory, is_expected=is_expected)
             with self.reading():
                 self.db.execute("PRAGMA journal_mode = WAL")
         except BaseException:
@@ -180,9 +171,15 @@ class _RunFile:
         with self.reading(), transaction(self.db, writes=True, is_durable=is_durable):
             yield
 
-    def _check(self, service: str, directory: str) -> None:
+    def _check(self, service: str, directory: str, *, is_expected: bool) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
         if not self.db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
+            if is_expected:
+                logger.warning(
+                    "%s is empty or was not there: what an earlier start stored and did not train "
+                    "is lost. This start begins with an empty file.",
+                    self._path,
+                )  # fmt: skip
             self._run(_SCHEMA + _FORGETTING + _REWARDED + ADDED)
             self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
@@ -246,55 +243,6 @@ def _held(path: Path) -> IO[str]:
     return file
 
 
-def forget(db: sqlite3.Connection, *, settled: int, trained: int, before: float, limit: int) -> int:
-    """Forget what nobody can ask for again; return how many rewards and runs that were.
-
-    Args:
-        db: inside of a transaction.
-        settled: the last step that every checkpoint has seen.
-        trained: the last step that the newest one has seen.
-        before: seconds since 1970; what was called and rewarded last before it is old.
-        limit: most rewards, and most runs, of one call.
-    """
-    steps = {"settled": settled, "trained": max(settled, trained)}
-    rewards = db.execute(_REWARDS, {**steps, "before": before, "limit": limit}).fetchall()
-    for number, run, agent in rewards:
-        of = {"run": run, "agent": agent}
-        gone = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {OF_REWARD}"
-        _count(db, "experiences", db.execute(gone, of).fetchone()[0])
-        db.execute(f"DELETE FROM exchanges WHERE {OF_REWARD}", of)
-        db.execute("UPDATE rewards SET is_forgotten = 1 WHERE number = ?", (number,))
-    runs = db.execute(_RUNS, {"settled": settled, "before": before, "limit": limit}).fetchall()
-    for run, _ in runs:
-        num_rewards = db.execute("DELETE FROM rewards WHERE run = ?", (run,)).rowcount
-        _count(db, "taken", num_rewards)
-        _count(db, "dropped", int(not num_rewards))
-        db.execute("DELETE FROM runs WHERE number = ?", (run,))
-    _count(db, "runs", len(runs))
-    return len(rewards) + len(runs)
-
-
-def forgotten(db: sqlite3.Connection) -> dict[str, int]:
-    """Return how many experiences and runs were forgotten, and as what their runs had counted."""
-    counts = {"experiences": 0, "runs": 0, "taken": 0, "dropped": 0}
-    return counts | dict(db.execute("SELECT what, count FROM forgotten").fetchall())
-
-
-def num_lost(db: sqlite3.Connection, step: int) -> int:
-    """Return how many rewards later steps took whose replies are gone: nobody trains them again."""
-    query = "SELECT COUNT(*) FROM rewards WHERE step > ? AND is_forgotten = 1"
-    return int(db.execute(query, (step,)).fetchone()[0])
-
-
-def _count(db: sqlite3.Connection, what: str, number: int) -> None:
-    if number:
-        db.execute(
-            "INSERT INTO forgotten VALUES (?, ?) "
-            "ON CONFLICT (what) DO UPDATE SET count = count + excluded.count",
-            (what, number),
-        )
-
-
 class SqliteRunStore:
     """Keeps runs in one file; see ``RunStore``.
 
@@ -302,13 +250,16 @@ class SqliteRunStore:
         path: the file; its folder is made.
         service: the identity of whose runs they are.
         directory: where those are known, for who reads an error.
+        is_expected: whether a start before this one had it; where it is not there, this is said.
 
     Raises:
-        DataError: it cannot be opened, is something else, or is another service's.
+        DataError: it cannot be opened, is damaged or something else, or is another service's.
     """
 
-    def __init__(self, path: Path, *, service: str = "", directory: str = "") -> None:
-        self._file = _RunFile(path, service=service, directory=directory)
+    def __init__(
+        self, path: Path, *, service: str = "", directory: str = "", is_expected: bool = False
+    ) -> None:
+        self._file = _RunFile(path, service=service, directory=directory, is_expected=is_expected)
         self._db = self._file.db
 
     def run(self, name: str, *, owner: str = "", task: str = "") -> ServedRun:

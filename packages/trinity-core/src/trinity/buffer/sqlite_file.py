@@ -121,6 +121,23 @@ def refuse_computed(connection: sqlite3.Connection, *, name: str, tables: Iterab
             )
 
 
+def refuse_damaged(connection: sqlite3.Connection, *, name: str) -> None:
+    """Hold that the pages of a file fit together, and each row stands in every index of it.
+
+    Reads the whole file: a row that a flipped bit hides is missing nowhere else.
+
+    Raises:
+        DataError: they do not.
+        sqlite3.Error: the file cannot be read.
+    """
+    found = [str(text) for (text,) in connection.execute("PRAGMA integrity_check(3)")]
+    if found != ["ok"]:
+        raise DataError(
+            f"{name} is damaged: {'; '.join(' '.join(one.split()) for one in found)[:400]}. "
+            f"Nothing of it was used. Restore it from a copy."
+        )
+
+
 class Bounds:
     """What may still be fetched; of one page, or of one answer.
 
