@@ -10,9 +10,9 @@ from trinity.errors import CheckpointError
 from trinity_ledger.storage import SqlStorage
 
 
-def opened(path, *, side="both"):
-    config = ExperienceBufferConfig(storage_type="sql", max_retry_times=0)
-    return SqlStorage(config, path=path, use=StorageUse(run="a/run", side=side))
+def opened(path, *, side="both", **config):
+    section = ExperienceBufferConfig(storage_type="sql", max_retry_times=0, **config)
+    return SqlStorage(section, path=path, use=StorageUse(run="a/run", side=side))
 
 
 def write(storage, *tasks, batch=1):
@@ -155,3 +155,27 @@ def test_a_checkpoint_of_an_earlier_version_is_gone_on_from(path) -> None:
 
     assert len(read(storage, 3)) == 4
     assert storage.seal(storage.state_dict() | {"trained": 3, "waiting": 4})["ledger"]["steps"]
+
+
+def test_a_ledger_of_many_steps_has_the_rows_of_the_last_ones_and_counts_of_all(path) -> None:
+    storage = opened(path, keep_steps=2)
+    for step in range(1, 9):
+        write(storage, 0, 1, batch=step)
+        read(storage, step)
+        state = storage.seal(storage.state_dict() | {"trained": step, "waiting": 0})
+        storage.forget(step - 1)
+    ask = storage._ledger._database.read
+
+    counts = ask(lambda rows: rows.all("SELECT step, experiences, tokens FROM step_record"))
+    assert counts == [(step, 4, 12) for step in range(1, 9)]
+    assert ask(lambda r: r.all("SELECT DISTINCT train_step FROM experience ORDER BY 1")) == [
+        (6,), (7,), (8,),
+    ]  # fmt: skip
+    assert [ask(lambda r, t=t: r.all(f"SELECT COUNT(*) FROM {t}")) for t in ("packet", "task")] == [
+        [(6,)], [(6,)],
+    ]  # fmt: skip
+    assert len(storage) == 32
+    opened(path).load_state_dict(state)
+    do(storage, "UPDATE experience SET train_step = 7, train_place = 9 WHERE train_step = 6")
+    with pytest.raises(CheckpointError, match="train step 6 has 0 experiences, and it trained 4"):
+        opened(path).load_state_dict(state)

@@ -60,7 +60,7 @@ def test_a_ledger_tells_of_both_sides(run_dir, capsys) -> None:
     assert "trainer: working, step 2, policy version 0, waits for 8 experiences (process 8" in said
     assert "one: working, step 3, policy version 1 (process 7 on far" in said
     assert "staleness of train step 2: mean 1, max 1 off-policy steps" in said
-    assert "task one:4/0 has been running for 0 s" in said
+    assert "task one:4/0 has been running for " in said
     assert json.loads(_json(directory, capsys))["ledger"]["num_waiting"] == 1
 
 

@@ -20,7 +20,7 @@ from trinity.errors import ConfigError
 from trinity_ledger.membership import FINISHED, FINISHED_BEFORE, note, want_more
 from trinity_ledger.packets import BROKEN, Claimed, damage_text, digest_of
 from trinity_ledger.schema import SCHEMA, UNCHECKED
-from trinity_ledger.seal import check_seal, is_sealed, seal
+from trinity_ledger.seal import COMPACTED, check_seal, compacted_to, is_sealed, seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -43,6 +43,7 @@ WHERE train_step > ? AND EXISTS (SELECT 1 FROM packet
     WHERE packet.id = experience.packet AND packet.body IS NULL)
 """
 _ALL = 2**62  # rows
+_STEPS_AT_ONCE = 100  # whose rows are deleted in one go: a checkpoint waits for it
 _BEYOND = (
     f"SELECT id FROM experience WHERE train_step IS NULL ORDER BY packet, place LIMIT {_ALL} "
     "OFFSET ?"
@@ -119,8 +120,13 @@ class Ledger:
 
     def num_given(self) -> int:
         """Return how many experiences wait or are trained: those that a step gets, or got."""
-        query = "SELECT COUNT(*) FROM experience WHERE dropped IS NULL"
-        return int(self._database.read(lambda rows: rows.all(query))[0][0])
+
+        def work(rows: ResultRows) -> int:
+            ((count,),) = rows.all("SELECT COUNT(*) FROM experience WHERE dropped IS NULL")
+            query = "SELECT COALESCE(SUM(experiences), 0) FROM step_record WHERE step <= ?"
+            return int(count) + int(rows.all(query, compacted_to(rows))[0][0])
+
+        return self._database.read(work)
 
     def claim(
         self, count: int, *, step: int, first: int, may_be_fewer: bool, min_version: int = 0
@@ -280,6 +286,8 @@ class Ledger:
             )
             if _forgotten_step(rows) > step:
                 note(rows, "forgotten_step", str(step))
+            if compacted_to(rows) > step:
+                note(rows, COMPACTED, str(step))
             if isinstance(waiting, int):
                 _remove_beyond(rows, waiting)
             elif waiting is not None:
@@ -293,7 +301,8 @@ class Ledger:
         def work(rows: ResultRows) -> None:
             for table in ("experience", "packet", "task", "step_record"):
                 rows.do(f"DELETE FROM {table}")
-            rows.do("DELETE FROM run WHERE key IN ('saved_step', 'forgotten_step')")
+            keys = ("saved_step", "forgotten_step", COMPACTED)
+            rows.do("DELETE FROM run WHERE key IN (?, ?, ?)", *keys)
 
         self._database.write(work, is_durable=True)
 
@@ -331,14 +340,32 @@ class Ledger:
         query = "SELECT value FROM run WHERE key = 'saved_step'"
         return max((int(one) for (one,) in self._database.read(lambda r: r.all(query))), default=0)
 
-    def forget_bodies(self, step: int) -> None:
-        """Delete what steps up to this one trained, but for who, when and what for."""
+    def forget_bodies(self, step: int, *, keep_steps: int) -> int:
+        """Delete what steps up to this one trained, but for who, when and what for.
 
-        def work(rows: ResultRows) -> None:
+        Args:
+            step: no run goes back before it.
+            keep_steps: of those before the last so many, the rows are deleted, too; what they
+                count is in table ``step_record``.
+
+        Returns:
+            The last step whose rows this call deleted; 0: it deleted none.
+        """
+
+        def work(rows: ResultRows) -> int:
             rows.do(_FORGET, _forgotten_step(rows), step, step)
             note(rows, "forgotten_step", str(step))
+            done = compacted_to(rows)
+            last = min(step - keep_steps, done + _STEPS_AT_ONCE)
+            if last <= done or not is_sealed(rows, last):
+                return 0
+            packets = rows.all("SELECT DISTINCT packet FROM experience WHERE train_step <= ?", last)
+            rows.do("DELETE FROM experience WHERE train_step <= ?", last)
+            _remove_empty(rows, [packet for (packet,) in packets])
+            note(rows, COMPACTED, str(last))
+            return last
 
-        self._database.write(work)
+        return self._database.write(work)
 
     def are_writers_finished(self) -> bool:
         """Return whether there were explorers, and all of them did what they were asked for.

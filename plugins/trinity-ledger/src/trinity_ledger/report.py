@@ -18,6 +18,7 @@ from trinity.runtime.record.run_report import duration
 from trinity_ledger.address import address_of
 from trinity_ledger.membership import LEASE_S, Membership
 from trinity_ledger.opening import open_database
+from trinity_ledger.seal import compacted_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,7 @@ class LedgerReport:
     oldest_waiting: int | None  # version of the weights that made what waits, the lowest
     slowest: list[tuple[str, float]]  # running tasks, and since how many seconds
     broken: int  # packets
+    compacted_to: int  # the last train step whose rows were deleted
 
 
 def report_of(directory: Path, *, path: str, may_ask_servers: bool) -> StorageReport:
@@ -121,6 +123,7 @@ def _told(rows: ResultRows) -> dict[str, Any]:
         "ages": (_number(mean or 0.0, of="the mean age"), _number(most or 0.0, of="the most")),
         "num_dropped": num_dropped,
         "broken": broken,
+        "compacted_to": compacted_to(rows),
         "slowest": [
             (f"{batch}/{place}", max(0.0, time.time() - _number(began, of="task.began")))
             for batch, place, began in rows.all(_SLOWEST, time.time() - LEASE_S)
@@ -165,6 +168,8 @@ def _lines(ledger: LedgerReport) -> Iterator[str]:
         yield f"  oldest policy version of untrained experiences: {ledger.oldest_waiting}"
     if ledger.num_dropped or ledger.broken:
         yield f"  dropped: {ledger.num_dropped} experiences; {ledger.broken} broken packets"
+    if ledger.compacted_to:
+        yield f"  deleted: the rows of train steps 1 to {ledger.compacted_to} (keep_steps)"
     for name, seconds in ledger.slowest:
         yield f"  task {name} has been running for {duration(seconds)}"
 

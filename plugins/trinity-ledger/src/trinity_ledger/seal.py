@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Waiting = int | list[str] | None  # how many, the names of groups, or all that there was
 OLDEST = 10_000  # rows whose digest is compared; of those after them their number is
+COMPACTED = "compacted_step"  # in table run
 _FACTS = """
 SELECT COALESCE(SUM(num_tokens), 0), AVG(reward), MIN(version), MAX(version) FROM experience
 WHERE train_step = ? AND train_place IS NOT NULL
@@ -107,7 +108,7 @@ def check_seal(
 
 def compacted_to(rows: ResultRows) -> int:
     """Return the last step whose rows were deleted; 0: none."""
-    found = rows.all("SELECT value FROM run WHERE key = 'compacted_step'")
+    found = rows.all("SELECT value FROM run WHERE key = ?", COMPACTED)
     return int(found[0][0]) if found else 0
 
 

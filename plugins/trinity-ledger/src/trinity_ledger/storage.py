@@ -82,7 +82,8 @@ class SqlStorage(Storage):
         self._step, self._is_told = 0, False  # of the reads; whether somebody says it
         self._taken: list[tuple[str, int]] = []  # uid and id of what this step has,
         self._num_claimed = 0  # and how many it ever claimed
-        self._is_unchecked_said = False
+        self._keep_steps = config.keep_steps
+        self._is_unchecked_said = self._is_compacting_said = False
 
     def __len__(self) -> int:
         """Return how many experiences it gives, with those that were given already."""
@@ -182,9 +183,20 @@ class SqlStorage(Storage):
             self._ledger.cut_back(0)
 
     def forget(self, before: int) -> None:
-        """Delete the contents of what steps up to this one trained, unless all is kept."""
-        if not self._keeps_all and self._use.side != "explore":
-            self._ledger.forget_bodies(before)
+        """Delete the contents of what steps up to this one trained, unless all is kept.
+
+        Of steps long before it the rows go, too.
+        """
+        if self._keeps_all or self._use.side == "explore":
+            return
+        last = self._ledger.forget_bodies(before, keep_steps=self._keep_steps)
+        if last and not self._is_compacting_said:
+            self._is_compacting_said = True
+            logger.info(
+                "the ledger %s keeps the rows of %d train steps before the oldest checkpoint "
+                "(keep_steps): those up to step %d are deleted, their counts stay in step_record",
+                self._name, self._keep_steps, last,
+            )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Return which step trained last; all that was written so far is on the disk then."""

@@ -156,6 +156,13 @@ class ExperienceBufferConfig(StrictModel):
         "experiences whose contents a ledger keeps: those that a checkpoint may need, or all",
         used_by=_SQL,
     )
+    keep_steps: int = other(
+        10_000,
+        "train steps before the oldest checkpoint whose rows a ledger keeps, if keep_bodies is "
+        "untrained; of an older step it keeps the counts",
+        used_by=_SQL,
+        ge=0,
+    )
     capacity: int = core(
         10000,
         "maximum batches in a queue before writing blocks, or in a replay buffer before it evicts",
