@@ -80,7 +80,7 @@ def rows(num: int = 16, *, prompt: int = 24, response: int = 24, vocab: int = 51
     return found
 
 
-def a_trainer(path: Path, *, trainer=None, lora=None, **algorithm) -> TorchTrainer:
+def a_trainer(path: Path, *, trainer=None, lora=None, group=None, **algorithm) -> TorchTrainer:
     config = SimpleNamespace(
         algorithm=AlgorithmConfig(**(ALGORITHM | algorithm)),
         trainer=TrainerConfig(**({"max_token_len_per_gpu": 4096} | (trainer or {}))),
@@ -88,4 +88,4 @@ def a_trainer(path: Path, *, trainer=None, lora=None, **algorithm) -> TorchTrain
         explorer=ExplorerConfig(),
         synchronizer=SimpleNamespace(sync_timeout=60.0),
     )
-    return TorchTrainer(config, model_path=str(path), total_steps=100, seed=0)
+    return TorchTrainer(config, model_path=str(path), total_steps=100, seed=0, group=group)

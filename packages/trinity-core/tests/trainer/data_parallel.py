@@ -229,6 +229,8 @@ def main() -> None:
         trainer = a_spread_trainer(model_path, way, group=group, balance_batch=False)
         found[way] = gradient_of(trainer, way)
         found["even", way] = even_gradient(model_path, way, group=group)
+    rounded = a_spread_trainer(model_path, "apart", group=group, precision="bfloat16")
+    found["bfloat16"] = gradient_of(rounded, "apart")[0]
     own = folder / ("untied" if rank == 0 else "config")  # which has no weights
     found["untied"] = gradient_of(a_spread_trainer(own, "mask", group=group), "mask")[0]
     found["idle"] = trained_without_gradient(group)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import weakref
 from pathlib import Path
 
 import pytest
 import torch
 from torch import distributed
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig
 from trinity.errors import ModelError
 from trinity.trainer.fsdp import refuse_other_settings, settings_of
+from trinity.trainer.microbatch import select_inputs
 
 pytestmark = pytest.mark.skipif(
     not distributed.is_gloo_available(), reason="this build of torch has no gloo"
@@ -25,27 +24,6 @@ data_parallel = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(data_parallel)
 
 
-class RoundedWeights(TorchDispatchMode):
-    """Counts the weights that are there in bfloat16 beside those that are trained."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made = []
-        self.most = 0
-
-    @property
-    def num_now(self) -> int:
-        return sum(made() is not None for made in self.made)
-
-    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
-        found = operator(*args, **(kwargs or {}))
-        is_weight = isinstance(args[0] if args else None, torch.nn.Parameter)
-        if operator is torch.ops.aten._to_copy.default and is_weight:
-            self.made.append(weakref.ref(found))
-            self.most = max(self.most, self.num_now)
-        return found
-
-
 @pytest.fixture
 def group():
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
@@ -56,24 +34,31 @@ def group():
 def test_weights_that_are_rounded_for_a_pass_are_not_kept_to_its_end(tiny, group) -> None:
     """Else each rank has all of them, in every pass, though it holds its part alone."""
     trainer = data_parallel.a_spread_trainer(
-        tiny,
-        "apart",
-        group=group,
-        budget=4000,
-        precision="bfloat16",
-        gradient_checkpointing=True,
+        tiny, "apart", group=group, budget=4000, precision="bfloat16"
     )
     batch, _ = trainer._preparation.batch_of(
         data_parallel.rows(), data_parallel._no_watch, version=0
     )
+    (packs,) = trainer._scorer.plan(batch)
+    inputs = select_inputs(batch, packs)[1]
+    sizes = {tuple(sorted(p.shape)) for p in trainer.model.base_model.layers.parameters()}
+    kept, during = [], []
 
-    with RoundedWeights() as scoring:
-        trainer._scorer.logprobs(batch)
-    with RoundedWeights() as training, trainer._policy.recomputing():
-        trainer._accumulate(batch, trainer._scorer.plan(batch), step=1)
+    def keep(tensor):
+        if tensor.dtype == torch.bfloat16 and tuple(sorted(tensor.shape)) in sizes:
+            kept.append(tensor)
+            during.append(tensor.untyped_storage().nbytes())
+        return tensor
 
-    assert len(scoring.made) > 14  # 7 in each of two layers, and the output layer
-    assert (scoring.most, training.most) == (1, 1)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = trainer._policy.score(inputs).logprob.sum()
+        now = [tensor.untyped_storage().nbytes() for tensor in kept]
+        loss.backward()
+
+    assert len(during) >= 14  # 7 matrices in each of two layers
+    assert min(during) > 0
+    assert sum(now) == 0
+    assert {p.grad.dtype for p in trainer.model.parameters()} == {torch.float32}
 
 
 def test_a_rank_with_another_setting_is_told_which() -> None:

@@ -109,6 +109,17 @@ def test_ranks_that_share_the_weights_have_the_gradient_of_one(of_two, tiny, way
     assert len(stems) % 2 == (way == "apart")
 
 
+def test_ranks_that_gather_rounded_weights_are_as_close_as_one_process_that_rounds_products(
+    of_two, tiny
+) -> None:
+    """Both are 0.022 of the norm away from the gradient in float32."""
+    expected, _ = data_parallel.gradient_of(data_parallel.a_spread_trainer(tiny, "apart"), "apart")
+
+    first, second = of_two[0]
+    assert torch.equal(first["bfloat16"], second["bfloat16"])
+    assert (first["bfloat16"] - expected).norm() <= 0.03 * expected.norm()
+
+
 def test_ranks_beside_the_first_read_no_weights(of_two) -> None:
     """Their folder has only the model's configuration; its output layer is not the embedding."""
     found_of_two, folder = of_two

@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
 from trinity.errors import ModelError, NotSupportedYetError
 from trinity.trainer.dtensor import scatter_weights
@@ -53,13 +59,26 @@ class FSDPPolicy(Policy):
     def __init__(self, policy: Policy, *, mesh: DeviceMesh, is_offloaded: bool = False) -> None:
         super().__init__(policy.module, precision=policy.precision, device=policy.device)
         self.sharing = policy.sharing
-        policy.caches_autocast = False  # else each rank has all weights, cast, in every pass
         self._root = _Root(policy)
-        offload = OffloadPolicy()
+        offload, rounding = OffloadPolicy(), MixedPrecisionPolicy(cast_forward_inputs=False)
         if is_offloaded:
             offload = CPUOffloadPolicy(pin_memory=torch.cuda.is_available())
+        if policy.precision == "bfloat16" and policy.is_trained:
+            # Weights travel rounded, and are kept so for a unit's pass alone; sums stay float32:
+            # of gradients over the ranks, and of what the layers add to the embedding.
+            rounding = MixedPrecisionPolicy(
+                param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
+            )
+            embedding = policy.module.get_input_embeddings()
+            embedding.register_forward_hook(lambda _module, _given, states: states.float())
         for unit in (*_layers(policy.module), self._root):
-            fully_shard(unit, mesh=mesh, reshard_after_forward=True, offload_policy=offload)
+            fully_shard(
+                unit,
+                mesh=mesh,
+                reshard_after_forward=True,
+                mp_policy=rounding,
+                offload_policy=offload,
+            )
         for module in self._root.modules():  # of each unit: the root does not speak for the others
             if isinstance(module, FSDPModule):
                 module.set_gradient_divide_factor(1.0)
@@ -140,6 +159,7 @@ def meta_model(
         module: Any = AutoModelForCausalLM.from_config(
             config, dtype=dtype, trust_remote_code=trust_remote_code
         )
+    module.tie_weights()  # transformers 5.0 leaves it to whoever reads weights
     for part in module.modules():
         hidden = [name for name, value in vars(part).items() if isinstance(value, Tensor)]
         if hidden:

@@ -64,13 +64,7 @@ class Policy:
         module: the transformers model.
         precision: ``bfloat16`` computes in it; the weights stay as they are.
         device: that it computes on; None: the one that its weights are on.
-
-    Attributes:
-        caches_autocast: weights that were cast to the precision stay so to the end of a pass; a
-            policy whose layers have theirs for a moment casts them each time.
     """
-
-    caches_autocast = True
 
     def __init__(
         self, module: PreTrainedModel, *, precision: str, device: torch.device | None = None
@@ -166,6 +160,11 @@ class Policy:
         return find_prefix_sharing(self)
 
     @property
+    def is_trained(self) -> bool:
+        """Return whether weights have gradients."""
+        return any(parameter.requires_grad for parameter in self.module.parameters())
+
+    @property
     def body(self) -> nn.Module:
         """Return the decoder without its output layer."""
         body: nn.Module = self.module.base_model
@@ -174,10 +173,7 @@ class Policy:
     def _precision(self) -> torch.autocast:
         """Return the block in which the model computes in its precision."""
         return torch.autocast(
-            self.device.type,
-            dtype=torch.bfloat16,
-            enabled=self.precision == "bfloat16",
-            cache_enabled=self.caches_autocast,
+            self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"
         )
 
     def _logits(self, hidden_ND: Tensor) -> Tensor:

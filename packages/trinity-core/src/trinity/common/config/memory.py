@@ -5,13 +5,15 @@ vocabulary (numbers are bytes; measured on a device that counts them, see docs/e
 
     at rest    12 P, and 4 P of a reference model (2 P with bfloat16); with fsdp2 divided by N
     gradients  4 P, with fsdp2 divided by N
-    rounded    2 P with bfloat16 where nothing is recomputed
-    gathered   with fsdp2: embedding and output layer three times, and two layers with a gradient
+    rounded    2 P with bfloat16 where nothing is recomputed; with fsdp2 none
+    gathered   with fsdp2: embedding and output layer with their gradient, two layers with one:
+               8 R + 12 P/L with float32, 4 R + 8 P/L with bfloat16 (R in the former, P/L a layer)
     layer      T (32 h + 16 m) with float32, times 0.62 with bfloat16; m numbers are in the MLP
     logits     14 min(2^27, T V)
 
 A step holds all of them, and the layer L times. Where layers are recomputed it holds 4 T L h, and
-the logits, or gradients and one layer, whichever is more.
+the logits, or gradients and one layer, whichever is more; with fsdp2 and bfloat16 the layers, and
+the logits or the gradients.
 
 Left out, and reserved as a part of each GPU: CUDA's context, NCCL's buffers, fragmentation.
 """
@@ -140,15 +142,17 @@ class TrainerMemory:
         layers, num = shape.parameters - shape.root, shape.num_layers
         gradients, rounded, gathered = 4.0 * shape.parameters, 2.0 * shape.parameters, 0.0
         if self.is_sharded:
-            gradients, rounded = gradients / self.num_ranks, 2.0 * layers
-            gathered = 8.0 * shape.root + 12.0 * layers / num
-            gathered += 2.0 * shape.vocab * shape.hidden if is_rounded else 0.0
+            gradients, rounded = gradients / self.num_ranks, 0.0
+            root, layer = (4.0, 8.0) if is_rounded else (8.0, 12.0)
+            gathered = root * shape.root + layer * layers / num
         numbers = (tokens if scored is None else scored) * shape.vocab
         logits = 14.0 * min(_LOGITS_AT_ONCE, numbers)
         layer = tokens * (32 * shape.hidden + 16 * shape.mlp) * (_OF_BFLOAT16 if is_rounded else 1)
         if self.recomputes:  # logits are gone before the gradients are all there
             kept = tokens * num * _RECOMPUTED * shape.hidden
             return self.at_rest + gathered + kept + max(logits, gradients + layer)
+        if self.is_sharded and is_rounded:  # activations go while gradients come
+            return self.at_rest + gathered + num * layer + max(logits, gradients)
         held = gathered + gradients + (rounded if is_rounded else 0.0)
         return self.at_rest + held + num * layer + logits
 
