@@ -31,6 +31,7 @@ COMPONENT_HOOKS = {
     "trinity_monitors": "monitor",
     "trinity_endpoints": "endpoint",
     "trinity_run_modes": "run_mode",
+    "trinity_sandboxes": "sandbox",
 }
 OTHER_HOOKS = {
     "trinity_commands": (),

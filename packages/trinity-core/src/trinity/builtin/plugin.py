@@ -241,3 +241,12 @@ def trinity_monitors() -> Mapping[str, str | ComponentSpec]:
             provides=frozenset({"flush", "samples"}),
         ),
     }
+
+
+@hookimpl
+def trinity_sandboxes() -> Mapping[str, str | ComponentSpec]:
+    """Return sandboxes for programs that a model wrote, the one that isolates best first."""
+    return {
+        name: f"trinity.common.sandbox.kinds:{name.title()}Sandbox"
+        for name in ("bwrap", "landlock", "limits")
+    }

@@ -109,6 +109,10 @@ class TrinityHooks(Protocol):
         """Return run modes: values of `mode` beside those of the core."""
 
     @hookspec
+    def trinity_sandboxes(self) -> Mapping[str, str | ComponentSpec]:
+        """Return sandboxes, in which programs run that a model wrote."""
+
+    @hookspec
     def trinity_commands(self) -> Mapping[str, str | ComponentSpec]:
         """Return commands of the command line: name -> ``"module:typer_app"``, imported on use.
 

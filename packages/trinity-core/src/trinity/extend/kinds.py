@@ -351,5 +351,12 @@ _ALL_KINDS = (
         settings=(Setting(path="mode", modes=frozenset({PLUGIN_MODE})),),
         core_names=("both", "explore", "train", "bench"),
     ),
+    Kind(
+        name="sandbox",
+        hook="trinity_sandboxes",
+        contract="trinity.common.sandbox.base:Sandbox",
+        core_names=("auto",),
+        is_pure=True,
+    ),
 )
 KINDS = {kind.name: kind for kind in _ALL_KINDS}

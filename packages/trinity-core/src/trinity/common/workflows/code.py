@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.common.workflows.code_runs import CodeLimits, code_of, num_passed
+from trinity.common.sandbox import Limits, sandbox_named
+from trinity.common.workflows.code_runs import code_of, num_passed
 from trinity.common.workflows.simple import SimpleWorkflow
 from trinity.errors import BadTaskError, ConfigError, unknown_name
 
@@ -18,20 +19,22 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeWorkflow"]
 
-_ARGUMENTS = ("all_or_nothing", "timeout_s", "memory_mb")
+_ARGUMENTS = ("all_or_nothing", "timeout_s", "memory_mb", "sandbox")
 
 
 class CodeWorkflow(SimpleWorkflow):
     """Asks for a program, runs the last fenced block of the reply, rewards the tests it passes.
 
     The row's ``test_cases`` are lines of ``assert``, or objects with ``stdin`` and ``stdout``; the
-    list may be a text of JSON. Each test runs in a process of its own, with limits of time, memory
-    and files and without this one's environment. That bounds accidents; it is no sandbox.
+    list may be a text of JSON. Each test runs in a sandbox of its own, with the standard library
+    alone: it reads no file of yours, reaches no network, and leaves nothing behind.
 
     ``workflow_args``:
         all_or_nothing: reward 1 where all tests pass, else 0.
         timeout_s: of the processor, for each test; 5.
         memory_mb: of each test; 512.
+        sandbox: ``bwrap``, ``landlock``, ``limits`` (no isolation), or a plugin's; ``auto``: the
+            first of the first two that works here.
     """
 
     needs_reward_fn: ClassVar[bool] = False
@@ -45,12 +48,13 @@ class CodeWorkflow(SimpleWorkflow):
         """Refuse arguments that no run could use.
 
         Raises:
-            ConfigError: one is unknown, or no number above 0.
+            ConfigError: one is unknown, or no number above 0, or there is no such sandbox here.
         """
         for name in arguments:
             if name not in _ARGUMENTS:
                 raise ConfigError(unknown_name("argument of code_workflow", str(name), _ARGUMENTS))
         _limits(arguments)
+        sandbox_named(arguments.get("sandbox", "auto"))
 
     def reset(self, task: Task) -> None:
         """Take the prompt and the tests of another task."""
@@ -62,6 +66,7 @@ class CodeWorkflow(SimpleWorkflow):
         self.system_prompt = self._system_prompt_of(task)
         self.cases = _cases(task)
         self.limits = _limits(task.workflow_args)
+        self.sandbox = sandbox_named(task.workflow_args.get("sandbox", "auto"))
 
     def score(self, responses: list[Experience]) -> list[Experience]:
         """Return the responses with the part of the tests that each passes.
@@ -72,7 +77,7 @@ class CodeWorkflow(SimpleWorkflow):
         for place, response in enumerate(responses):
             response.eid = replace(response.eid, run=self.run_id_base + place)
             code = code_of((self.reply_prefix or "") + (response.response_text or ""))
-            passed, late = num_passed(code, self.cases, limits=self.limits)
+            passed, late = num_passed(code, self.cases, sandbox=self.sandbox, limits=self.limits)
             share = passed / len(self.cases)
             is_all = self.task.workflow_args.get("all_or_nothing", False)
             response.reward = float(share == 1.0) if is_all else share
@@ -99,9 +104,14 @@ def _is_case(case: Any) -> bool:  # Any: of a row
     return isinstance(case, str) or (isinstance(case, dict) and "stdout" in case)
 
 
-def _limits(arguments: Mapping[str, Any]) -> CodeLimits:
+def _limits(arguments: Mapping[str, Any]) -> Limits:
     timeout_s, memory_mb = arguments.get("timeout_s", 5.0), arguments.get("memory_mb", 512)
     for name, value in (("timeout_s", timeout_s), ("memory_mb", memory_mb)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
             raise ConfigError(f"workflow_args.{name} is {value!r}. Give a number above 0.")
-    return CodeLimits(cpu_s=float(timeout_s), memory_bytes=int(memory_mb * 2**20))
+    return Limits(
+        cpu_s=float(timeout_s),
+        wall_s=2 * timeout_s + 5.0,  # it may sleep, or wait for a processor
+        memory_bytes=int(memory_mb * 2**20),
+        file_bytes=1 << 20,
+    )

@@ -1,0 +1,185 @@
+"""What a sandbox promises: commands over one folder, within limits, and nothing left of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trinity.common.sandbox.supervise import run_supervised
+from trinity.errors import EnvError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["CommandResult", "Limits", "Sandbox", "Session", "interpreter"]
+
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Of each command.
+
+    Attributes:
+        cpu_s: seconds of processor time, of each process and of all of them together.
+        wall_s: seconds until all processes are ended.
+        memory_bytes: address space of each process, and resident memory of all of them together.
+        processes: processes and threads at one time.
+        file_bytes: of each file that is written.
+        tmp_bytes: of ``/tmp``, where the sandbox has one of its own.
+        output_bytes: of stdout and of stderr.
+    """
+
+    cpu_s: float = 5.0
+    wall_s: float = 15.0
+    memory_bytes: int = 512 << 20
+    processes: int = 32
+    file_bytes: int = 16 << 20
+    tmp_bytes: int = 64 << 20
+    output_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandResult:
+    """How a command ended.
+
+    Attributes:
+        exit: the exit code, or minus the number of the signal that ended it.
+        stdout: at most ``Limits.output_bytes``.
+        stderr: likewise.
+        reason: the limit that ended it: ``wall_time``, ``cpu_time``, ``memory``, ``processes`` or
+            ``output``; "": none did.
+    """
+
+    exit: int
+    stdout: bytes
+    stderr: bytes
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """Commands over one writable folder, each in a process tree of its own.
+
+    Attributes:
+        folder: on the host; the commands' working directory.
+    """
+
+    sandbox: Sandbox
+    folder: Path
+    limits: Limits
+    binds: tuple[Path, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, command: Sequence[str], *, stdin: bytes = b"") -> CommandResult:
+        """Run one command to its end, and end what it started.
+
+        Args:
+            command: a program and its arguments.
+            stdin: what it can read.
+
+        Raises:
+            EnvError: the sandbox could not be built, so that nothing ran.
+        """
+        setup = {"limits": asdict(self.limits)} | self.sandbox.plan(self, command)
+        with tempfile.TemporaryFile() as words:
+            words.write(stdin)
+            words.seek(0)
+            program, _ = interpreter()
+            launch = [program, "-ISB", str(_LAUNCHER), json.dumps(setup)]
+            ended = run_supervised(launch, stdin=words, folder=self.folder, limits=self.limits)
+        if ended.failure:
+            raise EnvError(f"sandbox {self.sandbox.name}: no command could run: {ended.failure}")
+        return CommandResult(
+            exit=ended.exit, stdout=ended.stdout, stderr=ended.stderr, reason=ended.reason
+        )
+
+
+class Sandbox(ABC):
+    """Runs commands where they can read and write only what they are given.
+
+    What each promises stands in ``docs/explanation/sandboxes.md``.
+    """
+
+    name: ClassVar[str] = ""
+
+    @abstractmethod
+    def plan(self, session: Session, command: Sequence[str]) -> dict[str, Any]:
+        """Return what the launcher must do: see ``launcher.py`` for its keys.
+
+        Args:
+            session: the folder, the binds and the limits.
+            command: what to run.
+        """
+
+    @classmethod
+    @abstractmethod
+    def problem(cls) -> str:
+        """Return why this machine cannot run it, in a few words; "": it can. Tries it once."""
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        files: Mapping[str, str] | None = None,
+        binds: Sequence[Path] = (),
+        limits: Limits | None = None,
+        stdin: bytes = b"",
+    ) -> CommandResult:
+        """Run one command in a session of its own.
+
+        Args:
+            command: a program and its arguments.
+            files: name -> text, written into the working directory first.
+            binds: files and folders of the host that the command may read, at the same paths.
+            limits: None: the defaults.
+            stdin: what it can read.
+
+        Raises:
+            EnvError: the sandbox could not be built.
+        """
+        with self.open(files=files, binds=binds, limits=limits) as session:
+            return session.run(command, stdin=stdin)
+
+    @contextmanager
+    def open(
+        self,
+        *,
+        files: Mapping[str, str] | None = None,
+        binds: Sequence[Path] = (),
+        limits: Limits | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Iterator[Session]:
+        """Open a session; its folder is deleted at the end.
+
+        Args:
+            files: name -> text, written into the folder.
+            binds: files and folders of the host that commands may read.
+            limits: of each command; None: the defaults.
+            env: all of the commands' environment.
+        """
+        with tempfile.TemporaryDirectory(
+            prefix="trinity-sandbox-", ignore_cleanup_errors=True
+        ) as folder:
+            for name, text in (files or {}).items():
+                Path(folder, name).write_text(text, encoding="utf-8", errors="surrogatepass")
+            yield Session(
+                sandbox=self,
+                folder=Path(folder),
+                limits=limits or Limits(),
+                binds=tuple(binds),
+                env=env or {},
+            )
+
+
+def interpreter() -> tuple[str, tuple[Path, ...]]:
+    """Return this Python, without its packages, and what a sandbox must bind for it."""
+    program = Path(getattr(sys, "_base_executable", "") or sys.executable).resolve()
+    prefixes = {Path(sys.base_prefix).resolve(), Path(sys.base_exec_prefix).resolve()}
+    return str(program), tuple(one for one in prefixes if one.parts[:2] != ("/", "usr"))

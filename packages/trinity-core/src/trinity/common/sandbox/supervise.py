@@ -1,0 +1,183 @@
+"""Wait for a launched command, within limits of all its processes together."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from trinity.errors import EnvError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Ended", "run_supervised"]
+
+_SAMPLED_EVERY_S = 0.05
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class _Limits(Protocol):  # base.Limits, which imports this module
+    @property
+    def cpu_s(self) -> float: ...
+    @property
+    def wall_s(self) -> float: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def processes(self) -> int: ...
+    @property
+    def output_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """As ``base.CommandResult``; ``failure``: why the command did not even start."""
+
+    exit: int
+    stdout: bytes
+    stderr: bytes
+    reason: str
+    failure: str
+
+
+@dataclass(kw_only=True, slots=True)
+class _Watched:
+    process: subprocess.Popen[bytes]
+    limits: _Limits
+    read: dict[str, bytearray] = field(
+        default_factory=lambda: {
+            "stdout": bytearray(),
+            "stderr": bytearray(),
+            "status": bytearray(),
+        }
+    )
+
+    def until_it_ends(self, status: int) -> str:
+        """Return the limit that was passed; "": none, and it ended."""
+        end = time.monotonic() + self.limits.wall_s
+        sample_at = time.monotonic() + _SAMPLED_EVERY_S
+        with selectors.DefaultSelector() as pipes:
+            for name, pipe in (("stdout", self.process.stdout), ("stderr", self.process.stderr)):
+                assert pipe is not None
+                pipes.register(pipe.fileno(), selectors.EVENT_READ, name)
+            pipes.register(status, selectors.EVENT_READ, "status")
+            while self.process.poll() is None:
+                self._read_from(pipes, _SAMPLED_EVERY_S if pipes.get_map() else None)
+                if self._has_too_much_output:
+                    return "output"
+                if time.monotonic() > end:
+                    return "wall_time"
+                if time.monotonic() > sample_at:
+                    sample_at = time.monotonic() + _SAMPLED_EVERY_S
+                    if reason := self._over():
+                        return reason
+            while self._read_from(pipes, 0.0) and not self._has_too_much_output:
+                pass
+        return "output" if self._has_too_much_output else ""
+
+    @property
+    def _has_too_much_output(self) -> bool:
+        return any(len(text) > self.limits.output_bytes for text in self.read.values())
+
+    def _read_from(self, pipes: selectors.BaseSelector, wait_s: float | None) -> bool:
+        """Read what is there, waiting at most so long for it; None: no pipe is left to wait for."""
+        if wait_s is None:
+            time.sleep(_SAMPLED_EVERY_S / 10)
+            return False
+        ready = [key for key, _ in pipes.select(wait_s)] if pipes.get_map() else []
+        for key in ready:
+            part = os.read(key.fd, 1 << 16)
+            self.read[key.data] += part
+            if not part:
+                pipes.unregister(key.fd)
+        return bool(ready)
+
+    def _over(self) -> str:
+        """Return the limit that all processes together passed, as of now."""
+        cpu_s, memory, number = 0.0, 0, 0
+        waiting = [self.process.pid]
+        while waiting:
+            pid = waiting.pop()
+            with suppress(OSError, ValueError, IndexError):
+                words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                cpu_s += sum(map(int, words[11:15])) / _TICKS_A_SECOND
+                number += int(words[17])
+                memory += int(words[21]) * _PAGE
+                for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                    waiting += map(int, children.read_text().split())
+        passed = {
+            "cpu_time": cpu_s > self.limits.cpu_s,
+            "memory": memory > self.limits.memory_bytes,
+            "processes": number > self.limits.processes + _LAUNCHERS,
+        }
+        return next((reason for reason, is_over in passed.items() if is_over), "")
+
+
+_LAUNCHERS = 2  # of bubblewrap: outside, and the first process inside
+
+
+def run_supervised(
+    launch: Sequence[str], *, stdin: IO[bytes], folder: Path, limits: _Limits
+) -> Ended:
+    """Run a launcher, whose last argument is JSON: it gets a ``status_fd`` to report to.
+
+    Raises:
+        EnvError: the launcher cannot be started.
+    """
+    status, tell = os.pipe()
+    setup = json.dumps(json.loads(launch[-1]) | {"status_fd": tell})
+    try:
+        process = subprocess.Popen(
+            [*launch[:-1], setup],
+            cwd=folder,
+            env={},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(tell,),
+        )
+    except OSError as error:
+        os.close(status)
+        raise EnvError(f"the process of a sandbox cannot be started: {error}") from error
+    finally:
+        os.close(tell)
+    watched = _Watched(process=process, limits=limits)
+    with process:
+        try:
+            reason = watched.until_it_ends(status)
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            os.close(status)
+    return _ended(watched, reason)
+
+
+def _ended(watched: _Watched, reason: str) -> Ended:
+    said = watched.read["status"].decode(errors="replace")
+    code = watched.process.wait()
+    failure = said.partition("failed: ")[2]
+    has_run = '"exit-code"' in said or '"child-pid"' not in said  # bubblewrap says both
+    if not failure and not has_run and not reason and code > 0:
+        failure = watched.read["stderr"].decode(errors="replace").strip()
+    if '"child-pid"' in said and code > 128:  # a signal, as a shell tells it
+        code = 128 - code
+    if not reason and code in {-signal.SIGXCPU, -signal.SIGXFSZ}:
+        reason = "cpu_time" if code == -signal.SIGXCPU else "output"
+    top = watched.limits.output_bytes
+    return Ended(
+        exit=code,
+        stdout=bytes(watched.read["stdout"][:top]),
+        stderr=bytes(watched.read["stderr"][:top]),
+        reason=reason,
+        failure=failure,
+    )
