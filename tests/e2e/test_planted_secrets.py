@@ -213,10 +213,11 @@ def test_a_run_with_a_ledger_leaves_no_secret(
 
 
 @pytest.mark.ray
-@pytest.mark.acceptance  # alone: the Ray of other tests was started without its variables
-def test_a_run_over_ray_leaves_no_secret_in_the_logs_of_its_workers(
-    planted, write_yaml, plugin_dir, trinity, run_dir
+def test_a_run_over_a_ray_that_others_started_leaves_no_secret_in_the_logs_of_its_workers(
+    planted, write_yaml, plugin_dir, trinity, run_dir, ray_cluster
 ) -> None:
+    planted["explorer"]["env_vars"]["ENVIRONMENT_TOKEN"] = "${oc.env:ENVIRONMENT_TOKEN}"
+
     ended = ran(planted, write_yaml, plugin_dir, trinity)
 
     assert ended.code == 0, ended.stderr

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from trinity.common.config import Config
+from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.secrets import remember
 from trinity.common.workflows import WORKFLOWS
 from trinity.errors import ConfigError
@@ -77,6 +78,23 @@ def test_the_time_before_the_first_task_is_listed():
     )  # fmt: skip
     line = startup_line(found, [worker], seconds=5.7)
     assert line == "started in 9.8 s: ray 4.1, trainer 3.0"
+
+
+def test_a_worker_of_a_cluster_that_others_started_has_the_key_that_the_configuration_names(
+    tmp_path, monkeypatch
+):
+    for name in ("JUDGE_URL", "JUDGE_LOGIN", "RUBRIC_LOGIN", "OF_NOBODY"):
+        monkeypatch.setenv(name, f"the {name}")
+    api = {"enable": True, "base_url_env": "JUDGE_URL", "api_key_env": "JUDGE_LOGIN"}
+    judge = {"name": "judge", "model_path": "judge", "external_model_config": api}
+    config = a_config(judge_api_key_env="RUBRIC_LOGIN", not_set_env="NOT_SET")
+    config.explorer = ExplorerConfig(auxiliary_models=[judge])
+    spec = WorkerSpec.of(
+        config, rundir=RunDir(tmp_path), manager=get_manager(), namespace="trinity-test"
+    )
+    others = {"JUDGE_URL", "JUDGE_LOGIN", "RUBRIC_LOGIN"}
+    assert {n for n in spec.environment if n in {*others, "OF_NOBODY", "NOT_SET"}} == others
+    assert spec.runtime_env({}) is None
 
 
 def test_a_secret_reaches_a_worker_by_no_environment_that_ray_logs(tmp_path):

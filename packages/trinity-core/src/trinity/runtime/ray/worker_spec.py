@@ -155,6 +155,8 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:  # Any: a confi
 
     if isinstance(value, BaseModel):
         value = dict(value)
+    elif isinstance(value, (list, tuple)):
+        value = dict(enumerate(value))
     if not isinstance(value, dict):
         yield path, value
         return
@@ -177,7 +179,8 @@ def _digest(path: Path) -> str:
     return content.hexdigest()
 
 
-# A worker has of these what the driver has, also where Ray's own processes were started by others.
+# A worker has of these what the driver has, also where Ray's own processes were started by others;
+# and the variables that the configuration names, as ``api_key_env: JUDGE_KEY`` does.
 _TRAVELLING = (
     *("TRINITY_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "OMP_", "MKL_", "OPENBLAS_"),
     *("GLOO_", "NCCL_"),
@@ -217,7 +220,7 @@ class WorkerSpec:
             directory=rundir.path.absolute(),
             working_directory=Path.cwd(),
             search_path=tuple(dict.fromkeys(os.path.abspath(entry) for entry in sys.path)),
-            environment=_environment(),
+            environment=_environment(config),
             env_vars={name: str(value) for name, value in config.explorer.env_vars.items()},
             log_level=config.log.level,
             secrets=known_secrets(),
@@ -280,11 +283,13 @@ class WorkerSpec:
         )
 
 
-def _environment() -> dict[str, str]:
+def _environment(config: Config) -> dict[str, str]:
+    leaves = _leaves(dict(config), "")
+    named = {value for path, value in leaves if path.endswith("_env") and isinstance(value, str)}
     return {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(_TRAVELLING) and name not in _NOT_TRAVELLING
+        if name in named or (name.startswith(_TRAVELLING) and name not in _NOT_TRAVELLING)
     }
 
 
