@@ -12,7 +12,7 @@ from tiny_game import WALKTHROUGH, a_game, write_game
 from trinity.common.workflows.env_pool import EnvPool
 from trinity.errors import BadTaskError, DataError
 from trinity_envs_alfworld import unpacking
-from trinity_envs_alfworld.env import ENGINE, create_environment
+from trinity_envs_alfworld.env import ENGINE
 from trinity_envs_alfworld.expressions import value_of
 from trinity_envs_alfworld.fetching import take
 
@@ -31,7 +31,7 @@ PLACES = {  # in a grammar, with what stands there
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("fast", [True, False])
-def test_a_game_that_would_run_code_is_refused_by_name(place, fast, tmp_path):
+def test_a_game_that_would_run_code_is_refused_by_name(place, fast, tmp_path, begin_here):
     victim = tmp_path / "written"
     game = a_game()
     before, after = PLACES[place]
@@ -40,7 +40,7 @@ def test_a_game_that_would_run_code_is_refused_by_name(place, fast, tmp_path):
     game["grammar"] = game["grammar"].replace(before, after % code, 1)
     path = write_game(tmp_path, **game)
     with pytest.raises(BadTaskError, match=r"no published game has: \{.*__import__") as caught:
-        create_environment(path, fast=fast).reset()
+        begin_here(path, fast=fast)
 
     assert not victim.exists()
     assert str(path) in str(caught.value)

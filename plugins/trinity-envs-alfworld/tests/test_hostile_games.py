@@ -19,7 +19,7 @@ SEARCH = " & ".join(f"receptacleatlocation(r{n}:receptacle, l{n}:location)" for 
 
 
 @pytest.fixture(params=[True, False], ids=["fast", "plain"])
-def refusal(request, tmp_path):
+def refusal(request, tmp_path, begin_here):
     """Return a function: what is said of a game with this replaced, whose runs are not retried."""
 
     def of(before, after, *, part="grammar"):
@@ -31,7 +31,7 @@ def refusal(request, tmp_path):
         path = write_game(tmp_path)
         path.write_text(json.dumps(game))
         with pytest.raises(BadTaskError) as caught:
-            create_environment(path, fast=request.param).reset()
+            begin_here(path, fast=request.param)
         assert str(path) in str(caught.value)
         assert len(str(caught.value)) < 1500
         return str(caught.value)
@@ -98,10 +98,12 @@ def test_json_of_great_depth_was_a_recursion_error_without_a_file(tmp_path, refu
 
 
 @pytest.mark.parametrize("part", ["pddl_domain", "pddl_problem", "grammar"])
-def test_a_lone_surrogate_in_a_file_was_a_type_error_without_a_file(part, refusal):
+def test_a_lone_surrogate_in_a_file_was_a_type_error_without_a_file(part, tmp_path):
     game = a_game()
-    said = refusal.game({**game, part: game[part] + "\n;# \ud800"})
-    assert rf"its {part} holds \ud800" in said
+    path = write_game(tmp_path)
+    path.write_text(json.dumps({**game, part: game[part] + "\n;# \ud800"}))
+    with pytest.raises(BadTaskError, match=rf"its {part} holds \\ud800"):
+        create_environment(path)
 
 
 @pytest.mark.parametrize("hidden", [r"\ud800", r"{'\\ud800'}"])
