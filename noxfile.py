@@ -65,14 +65,15 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 QUICK = "not acceptance and not network and not sdk"  # as in pyproject.toml
-# Files in their order, the long ones in the middle: the processors end together.
+# Files in their order, the long ones in the middle: the processors end together. One process more
+# than there are processors, which computes while tests of the others wait.
 SIDE_BY_SIDE = (
-    "--numprocesses=auto",
-    "--maxprocesses=8",
+    f"--numprocesses={min(8, (os.cpu_count() or 1) + 1)}",
     "--dist=loadfile",
     "--no-loadscope-reorder",
 )
 
+TEST_FOLDERS = ("packages/*/tests", "plugins/*/tests", "tests")
 TWO_HOSTS = "tests/e2e/test_two_hosts.py"
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
 
@@ -126,7 +127,7 @@ def tests(session: nox.Session) -> None:
         pytest(session, *session.posargs)
         return
     pytest(session, "-m", f"{QUICK} and not ray", *SIDE_BY_SIDE)
-    pytest(session, "-m", f"{QUICK} and ray")
+    pytest(session, "-m", f"{QUICK} and ray", *files_that_start_ray())
 
 
 @nox.session(venv_backend="none")
@@ -411,6 +412,18 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     sources = [ROOT / folder / "src" for folder in DISTRIBUTIONS]
     session.run(bin_dir / "python", "-m", "compileall", "-q", *sources)
     session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})
+
+
+def files_that_start_ray() -> list[str]:
+    """Return the test files that have such a test; to look into all others takes 15 s."""
+    found = (
+        path for folder in TEST_FOLDERS for path in sorted(ROOT.glob(f"{folder}/**/test_*.py"))
+    )
+    return [
+        str(path.relative_to(ROOT))
+        for path in found
+        if "mark.ray" in path.read_text(encoding="utf-8")
+    ]
 
 
 def shared_environment(session: nox.Session, *groups: str) -> Path:

@@ -135,6 +135,42 @@ class Ended:
     stderr: str
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Callable[..., dict[str, Any]]]:
+    """Return a function that asks a process which forks runs; see ``e2e/dying_runs.py``."""
+    with subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("e2e") / "dying_runs.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+
+        def ask(**request: Any) -> dict[str, Any]:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield ask
+        process.stdin.close()
+
+
+@pytest.fixture
+def trinity_forked(forks, tmp_path) -> Callable[..., Ended]:
+    """Return a function that calls the command line in a process that has what a run imports.
+
+    For what may take its process along, where the start of the program is not what is tested: that
+    takes a second, not six.
+    """
+
+    def call(*arguments: object, **env: str) -> Ended:
+        said = tmp_path / "forked.said"
+        ended = forks(arguments=[*map(str, arguments)], env=env, said=str(said))
+        errors = said.with_suffix(".errors").read_text()
+        return Ended(code=ended["code"], stdout=ended["said"], stderr=errors)
+
+    return call
+
+
 @pytest.fixture
 def trinity(tmp_path, monkeypatch) -> Iterator[Callable[..., Ended]]:
     """Return a function that calls the command line here and now, in ``tmp_path``.

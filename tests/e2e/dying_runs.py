@@ -15,6 +15,11 @@ With a command, as of a service, it is begun, and waited for in a request of its
     {"pid": 4711}
     {"wait": 4711}
     {"code": -9}
+
+``env`` has variables beside those of this process. With ``arguments`` the child is the command line
+with these, its errors apart from its output, in ``first.errors``:
+
+    {"arguments": ["plugins", "list"], "said": "first.said"}
 """
 
 from __future__ import annotations
@@ -45,11 +50,10 @@ def main() -> None:
 
 
 def _begun(request: dict[str, Any]) -> dict[str, Any]:
-    config = Path(request["config"])
-    said = Path(request.get("said", config.with_suffix(".said")))
+    said = Path(request.get("said") or Path(request["config"]).with_suffix(".said"))
     pid = os.fork()
     if pid == 0:
-        _run(request, said)
+        (_run_program if "arguments" in request else _run)(request, said)
     return {"pid": pid} if "command" in request else _ended(pid) | {"said": said.read_text()}
 
 
@@ -67,6 +71,7 @@ def _run(request: dict[str, Any], said: Path) -> None:
     ):
         try:
             os.chdir(said.parent)
+            os.environ.update(request.get("env", {}))
             if request.get("at"):
                 _die_at(**{k: v for k, v in request.items() if k in _PLACE})
             words = request.get("command", "run --local").split()
@@ -79,6 +84,27 @@ def _run(request: dict[str, Any], said: Path) -> None:
             code = int(ended.code or 0)
         except BaseException:  # noqa: BLE001 -- the last thing this process does
             traceback.print_exc()
+    os._exit(code)
+
+
+def _run_program(request: dict[str, Any], said: Path) -> None:
+    """Be the program, which writes where a process does and ends it as it likes."""
+    from trinity.cli.program import program
+
+    code = 3
+    for number, file in ((1, said), (2, said.with_suffix(".errors"))):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.chdir(said.parent)
+    os.environ.update(request.get("env", {}))
+    sys.argv = ["trinity", *request["arguments"]]
+    try:
+        program()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    except BaseException:  # noqa: BLE001 -- the last thing this process does
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(code)
 
 

@@ -8,12 +8,9 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from trinity.monitor.jsonl import read_metrics
@@ -47,34 +44,15 @@ def sides(config_dict, write_yaml):
     return write
 
 
-@pytest.fixture(scope="module")
-def requests():
-    """Return a function that asks a process which forks runs; see ``dying_runs.py``."""
-    with subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("dying_runs.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-
-        def ask(**request):
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
-
-        yield ask
-        process.stdin.close()
-
-
 @pytest.fixture
-def start(requests):
+def start(forks):
     """Return a function that starts a side, which may be killed at a call."""
     running = []
 
     def begin(config, at="", call=1, side="after"):
         said = config.with_suffix(f".{len(running)}.said")
         place = {"at": at, "call": call, "side": side} if at else {}
-        answer = requests(config=str(config), command="run --local", said=str(said), **place)
+        answer = forks(config=str(config), command="run --local", said=str(said), **place)
         running.append(answer["pid"])
         return answer["pid"], said
 
@@ -85,12 +63,12 @@ def start(requests):
 
 
 @pytest.fixture
-def end(requests):
+def end(forks):
     """Return a function that waits for a side and returns its exit code and what it said."""
 
     def wait(running):
         pid, said = running
-        return requests(wait=pid)["code"], said.read_text()
+        return forks(wait=pid)["code"], said.read_text()
 
     return wait
 

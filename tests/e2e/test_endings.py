@@ -32,7 +32,7 @@ class EndingAdvantage(AdvantageFn):
 @pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])
 @pytest.mark.parametrize("part", ["workflow", "advantage"])
 def test_a_part_that_ends_the_process_as_if_all_were_well_fails_the_run(
-    part, end, config_dict, taskset, write_yaml, plugin_dir, trinity_program, status_of
+    part, end, config_dict, taskset, write_yaml, plugin_dir, trinity_forked, status_of
 ) -> None:
     if part == "workflow":
         taskset["default_workflow_type"] = "ends"
@@ -41,23 +41,21 @@ def test_a_part_that_ends_the_process_as_if_all_were_well_fails_the_run(
         config_dict["algorithm"]["advantage_fn"] = "ends"
     folder = plugin_dir(ENDS.replace("{end}", end), "ends.py")
 
-    ended = trinity_program(
+    ended = trinity_forked(
         "run", "--local", "--config", write_yaml(config_dict), "--plugin-dir", folder
     )
 
-    assert ended.returncode == 1
+    assert ended.code == 1
     assert "ends.py:" in ended.stderr
     assert status_of()["status"] == "failed"
 
 
-def test_a_plugin_whose_import_ends_the_process_fails_its_check(
-    plugin_dir, trinity_program
-) -> None:
+def test_a_plugin_whose_import_ends_the_process_fails_its_check(plugin_dir, trinity_forked) -> None:
     folder = plugin_dir("import os\n\nos._exit(0)\n", "ends.py")
 
-    ended = trinity_program("--plugin-dir", folder, "plugins", "check")
+    ended = trinity_forked("--plugin-dir", folder, "plugins", "check")
 
-    assert ended.returncode == 1
+    assert ended.code == 1
     assert "broken: SystemExit: os._exit(0)" in ended.stderr
     assert "ends.py:3. Remedy: " in ended.stderr
 
@@ -79,7 +77,7 @@ class Changes(SimpleWorkflow):
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [["--local"], pytest.param([], marks=pytest.mark.ray)])
 def test_a_workflow_that_changes_the_working_directory_moves_no_file_of_the_run(
-    where, config_dict, taskset, write_yaml, plugin_dir, trinity_program, run_dir, tmp_path
+    where, config_dict, taskset, write_yaml, plugin_dir, trinity_forked, run_dir, tmp_path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -91,11 +89,11 @@ def test_a_workflow_that_changes_the_working_directory_moves_no_file_of_the_run(
     folder = plugin_dir(CHANGES)
 
     for epochs in (1, 2):
-        ended = trinity_program(
+        ended = trinity_forked(
             *(*arguments, "--plugin-dir", folder, "--set", f"buffer.total_epochs={epochs}"),
-            env={"ELSEWHERE": str(elsewhere)},
+            ELSEWHERE=str(elsewhere),
         )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert ended.code == 0, ended.stdout + ended.stderr
 
     assert "going on after" in ended.stdout
     assert "model: checkpoints/e2e/tiny/global_step_4/" in ended.stdout
@@ -172,17 +170,17 @@ BUFFER = "buffer.trainer_input.experience_buffer"
     ],
 )
 def test_a_part_that_never_returns_is_named_with_its_stack_and_ends_the_run(
-    call, settings, config_dict, write_yaml, plugin_dir, trinity_program, status_of
+    call, settings, config_dict, write_yaml, plugin_dir, trinity_forked, status_of
 ) -> None:
     given = [*settings, "plugins.report_after_s=2", "plugins.end_after_s=4"]
     options = [word for setting in given for word in ("--set", setting)]
     folder = plugin_dir(HANGS, "hanging.py")
 
-    ended = trinity_program(
+    ended = trinity_forked(
         *("run", "--local", "--config", write_yaml(config_dict), "--plugin-dir", folder, *options)
     )
 
-    assert ended.returncode == 1
+    assert ended.code == 1
     what = f"{call} of plugin hanging (plugin-dir {folder}/hanging.py)"
     assert f"waiting for {what} since " in ended.stdout
     assert f"Error: {what} did not return in " in ended.stderr

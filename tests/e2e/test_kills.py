@@ -5,11 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import trinity
@@ -41,26 +38,16 @@ class Letters(RewardFn):
 
 
 @pytest.fixture(scope="module")
-def dying(tmp_path_factory):
+def dying(tmp_path_factory, forks):
     """Return a function that runs a configuration in a process that may be killed at a call."""
     plugins = tmp_path_factory.mktemp("plugins")
     names = "from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn\n\n\n"
     (plugins / "letters.py").write_text(names + inspect.getsource(Letters))
-    with subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("dying_runs.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
 
-        def run(config, at="", **where):
-            request = {"config": str(config), "plugins": str(plugins), "at": at, **where}
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
+    def run(config, at="", **where):
+        return forks(config=str(config), plugins=str(plugins), at=at, **where)
 
-        yield run
-        process.stdin.close()
+    return run
 
 
 @pytest.fixture

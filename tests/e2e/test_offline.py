@@ -7,10 +7,7 @@ import json
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import trinity
@@ -40,23 +37,9 @@ def run(config_dict, write_yaml):
 
 
 @pytest.fixture(scope="module")
-def dying():
+def dying(forks):
     """Return a function that runs a file in a process that may be killed; see ``dying_runs.py``."""
-    with subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("dying_runs.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-
-        def ask(config, at="", **place):
-            request = {"config": str(config), "at": at, **place}
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
-
-        yield ask
-        process.stdin.close()
+    return lambda config, at="", **place: forks(config=str(config), at=at, **place)
 
 
 def a_config(config_dict, mode):

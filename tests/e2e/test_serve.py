@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -32,11 +31,12 @@ pytestmark = pytest.mark.slow
 class Service:
     """A service in a process of its own."""
 
-    def __init__(self, begun: Callable[..., dict[str, int]], config: Path, said: Path) -> None:
-        self._begun = begun
+    def __init__(self, forks: Callable[..., dict[str, int]], config: Path, said: Path) -> None:
+        self._forks = forks
         self._said = said
         self.code: int | None = None
-        self.pid = begun(config=str(config), command="serve", said=str(said))["pid"]
+        keys = {"TRINITY_SERVE_KEYS": KEY}
+        self.pid = forks(config=str(config), command="serve", said=str(said), env=keys)["pid"]
         found = self.until(lambda: re.search(r"serving .* at (http://\S+)/v1", self.said))
         self.url = found.group(1)
 
@@ -69,37 +69,17 @@ class Service:
     def end(self, number: signal.Signals) -> int:
         if self.code is None:
             os.kill(self.pid, number)
-            self.code = self._begun(wait=self.pid)["code"]
+            self.code = self._forks(wait=self.pid)["code"]
         return self.code
 
 
-@pytest.fixture(scope="module")
-def begun():
-    """Return a function that asks the process whose children the services are."""
-    with subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("dying_runs.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"TRINITY_SERVE_KEYS": KEY},
-        text=True,
-    ) as process:
-
-        def ask(**request):
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
-
-        yield ask
-        process.stdin.close()
-
-
 @pytest.fixture
-def serve(begun, tmp_path):
+def serve(forks, tmp_path):
     """Return a function that starts a service; what is left of it is killed."""
     started: list[Service] = []
 
     def start(config: Path) -> Service:
-        started.append(Service(begun, config, tmp_path / f"{len(started)}.said"))
+        started.append(Service(forks, config, tmp_path / f"{len(started)}.said"))
         return started[-1]
 
     yield start

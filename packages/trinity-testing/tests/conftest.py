@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
 from trinity.extend import PluginManager, set_manager
-from trinity_testing.check import Result
+from trinity_testing.check import Case, Result
 from trinity_testing.fixtures import no_discovery, throwaway_plugin, write_distribution
 from trinity_testing.planning import plan
 
@@ -33,9 +34,24 @@ def wrong_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginMa
         del sys.modules[module]
 
 
+@pytest.fixture(scope="module")
+def planned(wrong_manager: PluginManager) -> Callable[..., list[Case]]:
+    """Return a function that plans checks of the plugin full of mistakes: each set of them once."""
+    return cache(partial(plan, "wrong", wrong_manager))
+
+
+@pytest.fixture(scope="module")
+def found_before() -> dict[str, list[Result]]:
+    """Return what was found of components, for further tests of the same."""
+    return {}
+
+
 @pytest.fixture
 def wrong_results(
-    wrong_manager: PluginManager, monkeypatch: pytest.MonkeyPatch
+    wrong_manager: PluginManager,
+    planned: Callable[..., list[Case]],
+    found_before: dict[str, list[Result]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[..., list[Result]]]:
     """Return a function that runs checks over one component of the plugin full of mistakes."""
     monkeypatch.setattr("trinity_testing.checks.rollout_engine.LIMIT_S", 5.0)  # for a lost answer
@@ -44,11 +60,20 @@ def wrong_results(
     def results(
         key: str, *, args: dict | None = None, ids: tuple = (), limit_s: float | None = None
     ) -> list[Result]:
-        group = key.partition("/")[0]
-        given = {key: args} if args is not None else None
-        chosen = ids or [group, "component", "conduct"]
-        cases = plan("wrong", wrong_manager, ids=chosen, args=given, limit_s=limit_s)
-        return [case.run() for case in cases if case.component == key]
+        chosen = ids or (key.partition("/")[0], "component", "conduct")
+        if args is not None:
+            return run(plan("wrong", wrong_manager, ids=chosen, args={key: args}), key)
+        if ids or key not in found_before:
+            found_before[key] = run(planned(ids=chosen, limit_s=limit_s), key)
+        return found_before[key]
+
+    def run(cases: list[Case], key: str) -> list[Result]:
+        own = [case for case in cases if case.component == key]
+        try:
+            return [case.run() for case in own]
+        finally:
+            for bench in {case.bench for case in own if case.bench is not None}:
+                bench.close()  # what one part did to its process is not found of the next
 
     yield results
     set_manager(before)

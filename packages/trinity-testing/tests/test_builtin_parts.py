@@ -9,8 +9,9 @@ from trinity_testing.planning import plan
 AGGREGATION = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
 LOSSES = [{"loss_agg_mode": mode} for mode in AGGREGATION]
 
-test_builtin = conformance.suite(
+BUILTIN = plan(
     "builtin",
+    get_manager(),
     args={
         "advantage_fn/grpo": [{}, {"std_threshold": 0.0}, {"std_cal_level": "batch"}],
         "policy_loss_fn/ppo": [
@@ -21,6 +22,14 @@ test_builtin = conformance.suite(
         "policy_loss_fn/sft": LOSSES,
     },
 )
+
+
+@pytest.mark.parametrize("component", sorted({case.component for case in BUILTIN}))
+def test_builtin(component):
+    results = [case.run() for case in BUILTIN if case.component == component]
+
+    assert [result for result in results if result.is_bad] == []
+
 
 test_testing = conformance.suite("testing")
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
+from contextlib import chdir
 
 import pytest
 import trinity
+from hatchling.build import build_wheel
 from rich.console import Console
 from trinity.cli.plugins import app
 from trinity.cli.plugins_new import SHAPES
@@ -36,12 +38,9 @@ LEARNING |= {"algorithm"}
 
 def wheel_of(project, target):
     """Build the project's wheel and unpack it, as pip would, into ``target``."""
-    build = "import sys; from hatchling.build import build_wheel; print(build_wheel(sys.argv[1]))"
-    subprocess.run(
-        [sys.executable, "-c", build, str(target)], cwd=project, check=True, capture_output=True
-    )
-    (wheel,) = target.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(target)
+    with chdir(project):
+        wheel = build_wheel(str(target))
+    zipfile.ZipFile(target / wheel).extractall(target)
 
 
 @pytest.mark.slow

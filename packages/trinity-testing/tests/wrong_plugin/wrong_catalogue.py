@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import runpy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 __all__ = ["PLUGINS", "WRONG", "Wrong", "mistake_of"]
@@ -235,6 +236,7 @@ def mistake_of(wrong: Wrong) -> str:
     return (text[0].lower() + text[1:]).rstrip(".")
 
 
+@cache
 def _targets() -> dict[str, str]:
     """Return the class of each component, as ``kind/name`` -> its name."""
     from trinity.extend.kinds import KINDS
@@ -247,6 +249,7 @@ def _targets() -> dict[str, str]:
     return given
 
 
+@cache
 def _docstrings() -> dict[str, str]:
     """Return the first line of each class's docstring."""
     found = {"hidden": "Stands where no other process finds it."}
