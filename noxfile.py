@@ -38,6 +38,7 @@ FOR_RUNS = (
 )
 DISTRIBUTIONS = (
     *FOR_RUNS,
+    "packages/trinity-lab",
     "packages/trinity-studio",
     "plugins/trinity-agents-agentscope",
     "plugins/trinity-algo-opmd",
@@ -93,6 +94,7 @@ COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alon
     "trinity-testing": ("plugins", "check", "testing"),
     "trinity-algorithms": ("plugins", "show", "algorithm/gspo"),
     "trinity-debug": ("perf", "--help"),
+    "trinity-lab": ("compare", "--help"),
     "trinity-ledger": ("plugins", "show", "storage/sql"),
     "trinity-serve": ("serve", "--help"),
     "trinity-studio": ("view", "--help"),

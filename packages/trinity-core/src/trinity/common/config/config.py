@@ -63,6 +63,9 @@ class Config(StrictModel):
     synchronizer: SynchronizerConfig = section(SynchronizerConfig, "weight sync: when and how")
     service: ServiceConfig = section(ServiceConfig, "external services")
     log: LogConfig = section(LogConfig, "what is logged")
+    sweep: dict[str, Any] = other(
+        {}, "values of keys, and seeds, to run this file for", used_by="trinity sweep"
+    )
     stages: list[StageConfig] = core([], "several trainings, one after the other")
 
     @field_validator("stages")

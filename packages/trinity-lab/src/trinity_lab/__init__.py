@@ -1,0 +1,1 @@
+"""``trinity sweep`` and ``trinity compare``: many runs as one experiment."""

@@ -1,0 +1,196 @@
+"""``trinity compare``: what runs reached, over their seeds, and what of it is noise."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from trinity.cli.output import echo_columns, plain
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trinity_lab.comparison import Arm, Difference
+    from trinity_lab.outcomes import Outcome
+    from trinity_lab.statistics import Interval
+
+_FEW_SEEDS = 5  # below it the spread of an arm is hardly known
+_MOST_SHOWN, _WIDTH = 12, 40  # settings, and characters of a value
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run directories, or NAME.sweep folders.")
+    ],
+    metric: Annotated[
+        str, typer.Option(help="Of the last evaluation or metrics.jsonl; default: its reward.")
+    ] = "",
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Include runs that are not finished.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare runs: those that differ only in the seed are one arm.
+
+    Prints the mean of each arm with a 95 % interval, tests each pair of arms, and says where the
+    difference is noise and how many seeds it would need.
+    """
+    from trinity_lab.comparison import arms_of, differences_of
+
+    outcomes, notes = _outcomes(runs, metric=metric, unfinished=unfinished)
+    arms = arms_of(outcomes)
+    differences = differences_of(arms)
+    if as_json:
+        typer.echo(json.dumps(_json(arms, differences, notes), indent=2))
+        return
+    _echo_arms(arms)
+    for line in [*(line for one in differences for line in _lines(one)), *notes]:
+        typer.echo(plain(line))
+    _echo_settings(arms)
+
+
+def _outcomes(
+    runs: Sequence[Path], *, metric: str, unfinished: bool
+) -> tuple[list[Outcome], list[str]]:
+    """Return what the runs reached, and what of them is left out.
+
+    Raises:
+        ConfigError: nothing is left, or the runs have different metrics.
+    """
+    from trinity_lab.outcomes import is_finished, read_outcome, run_directories
+
+    directories = run_directories(runs)
+    left_out = [] if unfinished else [one for one in directories if not is_finished(one)]
+    found = [read_outcome(one, metric=metric) for one in directories if one not in left_out]
+    notes = [f"note: {one} is not finished and left out (--unfinished)" for one in left_out]
+    if not found:
+        raise ConfigError(f"none of the {len(directories)} runs is finished. Use --unfinished.")
+    metrics = dict.fromkeys(one.metric for one in found)
+    if len(metrics) > 1:
+        raise ConfigError(f"the runs have different metrics: {', '.join(metrics)}. Use --metric.")
+    return found, notes
+
+
+def _echo_arms(arms: Sequence[Arm]) -> None:
+    first = arms[0].runs[0]
+    tasks = f", {len(first.tasks)} tasks" if first.tasks else ""
+    over = "seeds and tasks" if first.tasks else "seeds"
+    typer.echo(f"{first.metric}{tasks}; intervals: 95 %, bootstrap over {over}\n")
+    rows = [
+        [plain(arm.label), str(len(arm.runs)), f"{arm.mean:.3f}", _shown(arm.interval), _list(arm)]
+        for arm in arms
+    ]
+    echo_columns(["arm", "seeds", "mean", "interval", "each seed"], rows)
+
+
+def _lines(one: Difference) -> Iterator[str]:
+    yield ""
+    yield f"{one.second.label} against {one.first.label}: {one.value:+.3f} ({_shown(one.interval)})"
+    verdict = "distinguishable" if one.is_distinguishable else "not distinguishable"
+    yield f"  {verdict}: p = {_p(one.p)} (permutation test over runs)"
+    if one.smallest_p >= 0.05:
+        yield (
+            f"  so few seeds cannot show any difference: their smallest p is {_p(one.smallest_p)}"
+        )
+    if one.p_tasks is not None:
+        yield (
+            f"  paired over {one.num_tasks} tasks: p = {_p(one.p_tasks)}, for these runs on these "
+            f"tasks; it says nothing about other seeds"
+        )
+    if not one.is_distinguishable:
+        yield from _needed(one)
+
+
+def _needed(one: Difference) -> Iterator[str]:
+    num_seeds = min(len(one.first.runs), len(one.second.runs))
+    if one.needed is None:
+        yield "  one seed says nothing about the spread of seeds. Run at least five of each."
+        return
+    if math.isinf(one.needed.count):
+        yield "  the means are equal: no number of seeds tells them apart"
+        return
+    count = max(2, round(one.needed.count))
+    low, high = max(2, round(one.needed.range.low)), round(one.needed.range.high)
+    yield (
+        f"  a difference of this size would need about {count:,} seeds an arm (two-sided test at "
+        f"5 %, power 80 %, normal values of equal spread)"
+    )
+    word = "unreliable" if num_seeds < _FEW_SEEDS else "uncertain"
+    yield (
+        f"  that estimate from {num_seeds} seeds an arm is itself {word}: 95 % range {low:,} to "
+        f"{high:,}, for the spread alone"
+    )
+
+
+def _echo_settings(arms: Sequence[Arm]) -> None:
+    settings = arms[0].settings
+    if not settings:
+        return
+    typer.echo("\nsettings that differ")
+    for path in list(settings)[:_MOST_SHOWN]:
+        values = " | ".join(_short(arm.settings[path]) for arm in arms)
+        typer.echo(plain(f"  {path}: {values}"))
+    if len(settings) > _MOST_SHOWN:
+        typer.echo(f"  and {len(settings) - _MOST_SHOWN} more (--json)")
+
+
+def _json(
+    arms: Sequence[Arm], differences: Sequence[Difference], notes: Sequence[str]
+) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "metric": arms[0].runs[0].metric,
+        "arms": [
+            {
+                "label": arm.label,
+                "mean": arm.mean,
+                "interval": _pair(arm.interval),
+                "runs": [
+                    {"directory": str(run.directory), "seed": run.seed, "value": run.value}
+                    for run in arm.runs
+                ],
+                "settings": arm.settings,
+            }
+            for arm in arms
+        ],
+        "differences": [
+            {
+                "first": one.first.label,
+                "second": one.second.label,
+                "value": one.value,
+                "interval": _pair(one.interval),
+                "p": one.p,
+                "p_tasks": one.p_tasks,
+                "is_distinguishable": one.is_distinguishable,
+                "seeds_needed": None if one.needed is None else asdict(one.needed),
+            }
+            for one in differences
+        ],
+        "notes": list(notes),
+    }
+
+
+def _pair(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]
+
+
+def _shown(interval: Interval | None) -> str:
+    return "none" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
+
+
+def _list(arm: Arm) -> str:
+    return " ".join(f"{value:.3f}" for value in arm.values)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"

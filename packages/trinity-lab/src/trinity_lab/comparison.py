@@ -1,0 +1,190 @@
+"""Runs as arms of an experiment: what each reached, and whether two of them differ.
+
+Outcome, Outcome, ... --same settings but the seed--> Arm --pairs--> Difference
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trinity_lab.outcomes import differing_settings
+from trinity_lab.points import short_names
+from trinity_lab.statistics import (
+    ALPHA,
+    Interval,
+    SeedsNeeded,
+    interval_of,
+    p_of_labels,
+    p_of_signs,
+    resampled_means,
+    seeds_needed,
+    smallest_p,
+    task_shares,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trinity_lab.outcomes import Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """Runs that differ in nothing but the seed.
+
+    Attributes:
+        label: the settings that set it apart.
+        runs: in the order of their seeds.
+        mean: over the runs.
+        interval: of the mean; None: one run without values of tasks has none.
+        settings: the value of each setting in which arms differ (Any: yaml).
+    """
+
+    label: str
+    runs: Sequence[Outcome]
+    mean: float
+    interval: Interval | None
+    settings: dict[str, Any]
+
+    @property
+    def values(self) -> list[float]:
+        """Return what each run reached."""
+        return [run.value for run in self.runs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Two arms.
+
+    Attributes:
+        first: is taken from the other.
+        second: the other.
+        value: mean of the second less mean of the first.
+        interval: of it, of seeds and tasks drawn again; None: there is one run an arm.
+        p: of a permutation test over runs, corrected for the number of pairs (Holm).
+        num_tasks: that both arms have; 0: none are known.
+        p_tasks: of a paired test over these; None: there are none.
+        needed: the seeds that such a difference needs; None: nobody knows.
+        smallest_p: that so many seeds can give.
+    """
+
+    first: Arm
+    second: Arm
+    value: float
+    interval: Interval | None
+    p: float
+    num_tasks: int
+    p_tasks: float | None
+    needed: SeedsNeeded | None
+    smallest_p: float
+
+    @property
+    def is_distinguishable(self) -> bool:
+        """Return whether the arms differ by more than their seeds do, at 5 %."""
+        return self.p < ALPHA
+
+
+def arms_of(outcomes: Sequence[Outcome]) -> list[Arm]:
+    """Return the arms in the order of their first runs."""
+    paths = differing_settings(outcomes)
+    groups: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        key = json.dumps([one.settings.get(path) for path in paths], default=str)
+        groups.setdefault(key, []).append(one)
+    shown = _telling(paths, [runs[0] for runs in groups.values()])
+    names = short_names(shown)
+    arms = []
+    for runs in groups.values():
+        settings = {path: runs[0].settings.get(path) for path in paths}
+        label = ", ".join(f"{names[path]}={settings[path]}" for path in shown) or "all runs"
+        arms.append(_arm(label, runs, settings))
+    return arms
+
+
+def differences_of(arms: Sequence[Arm]) -> list[Difference]:
+    """Return each pair of arms, the later less the earlier."""
+    pairs = list(itertools.combinations(arms, 2))
+    values = _holm([p_of_labels(a.values, b.values) for a, b in pairs])
+    return [_difference(a, b, p=p) for (a, b), p in zip(pairs, values, strict=True)]
+
+
+def _telling(paths: Sequence[str], arms: Sequence[Outcome]) -> list[str]:
+    """Return the fewest settings, taken in their order, that tell the arms apart."""
+    for count in range(1, min(3, len(paths)) + 1):
+        for chosen in itertools.combinations(paths[:60], count):
+            seen = {json.dumps([one.settings.get(p) for p in chosen], default=str) for one in arms}
+            if len(seen) == len(arms):
+                return list(chosen)
+    return list(paths)
+
+
+def _arm(label: str, runs: Sequence[Outcome], settings: dict[str, Any]) -> Arm:
+    runs = sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.name))
+    tasks = _common_tasks(runs)
+    has_spread = len(runs) > 1 or len(tasks) > 1
+    return Arm(
+        label=label,
+        runs=runs,
+        mean=fmean(run.value for run in runs),
+        interval=interval_of(resampled_means(_table(runs, tasks))) if has_spread else None,
+        settings=settings,
+    )
+
+
+def _difference(first: Arm, second: Arm, *, p: float) -> Difference:
+    runs = [*first.runs, *second.runs]
+    tasks = _common_tasks(runs)
+    tables = [_table(arm.runs, tasks) for arm in (first, second)]
+    interval, p_tasks = None, None
+    if len(runs) > 2:
+        shares_NT = task_shares(max(1, len(tasks)))
+        a, b = (
+            resampled_means(table, tasks_NT=shares_NT, stream=number)
+            for number, table in enumerate(tables)
+        )
+        interval = interval_of(b - a)
+    if len(tasks) > 1:
+        a_T, b_T = (np.mean(table, axis=0) for table in tables)
+        p_tasks = p_of_signs(list(b_T - a_T))
+    return Difference(
+        first=first,
+        second=second,
+        value=second.mean - first.mean,
+        interval=interval,
+        p=p,
+        num_tasks=len(tasks),
+        p_tasks=p_tasks,
+        needed=seeds_needed(first.values, second.values),
+        smallest_p=smallest_p(len(first.runs), len(second.runs)),
+    )
+
+
+def _common_tasks(runs: Sequence[Outcome]) -> list[str]:
+    """Return the tasks that each run has; the same number is the same row of the same file."""
+    of_all = set.intersection(*(set(run.tasks) for run in runs))
+    return sorted(of_all, key=lambda task: (len(task), task))
+
+
+def _table(runs: Sequence[Outcome], tasks: Sequence[str]) -> list[Any]:  # Any: arrays
+    if not tasks:
+        return [np.array([run.value]) for run in runs]
+    return [np.array([run.tasks[task] for task in tasks]) for run in runs]
+
+
+def _holm(values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number.
+
+    >>> _holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected, least = [0.0] * len(values), 0.0
+    for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        least = max(least, min(1.0, (len(values) - rank) * values[place]))
+        corrected[place] = least
+    return corrected

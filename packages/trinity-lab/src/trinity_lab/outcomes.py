@@ -1,0 +1,207 @@
+"""What a run reached: its value of a metric, and the value of each task of its last evaluation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from trinity.common.config.paths import leaves
+from trinity.errors import ConfigError, DataError, unknown_name
+from trinity.monitor.jsonl import read_metrics
+from trinity.runtime.record.run_report import with_stages
+from trinity.runtime.record.sample_files import evaluation_files, find_blocks, read_rows
+
+from trinity_lab.sweep_files import read_sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from trinity.runtime.record.sample_files import EvaluationFile
+
+_OF_A_SET = re.compile(r"(?:eval|bench)/(?P<set>.+)/(?P<name>[^@]+)/mean@\d+$")
+NUM_LAST = 10  # lines of metrics.jsonl that stand for a training metric
+# What says which run it is, and not what it does.
+_NAMES = {"name", "group", "project", "checkpoint_root_dir", "ray_namespace", "sweep"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A run as `trinity compare` sees it."""
+
+    directory: Path
+    name: str
+    seed: int | None
+    status: str  # of run.json
+    metric: str
+    value: float
+    tasks: Mapping[str, float] = field(default_factory=dict)  # mean of each task; {}: not kept
+    settings: Mapping[str, Any] = field(default_factory=dict)  # by dotted path (Any: yaml)
+
+
+def run_directories(given: Iterable[Path]) -> list[Path]:
+    """Return the run directories: those given, and those of sweeps; of stages the last.
+
+    Raises:
+        ConfigError: a folder holds no run.
+    """
+    found: list[Path] = []
+    for path in given:
+        sweep = read_sweep(path)
+        if sweep is None:
+            found.append(_of_stage(path))
+        else:  # those that have not begun are told as not finished
+            found += [_of_stage(one) if _holds_run(one) else one for one in sweep.directories]
+    return list(dict.fromkeys(found))
+
+
+def read_outcome(directory: Path, *, metric: str = "") -> Outcome:
+    """Return what a run reached.
+
+    Args:
+        directory: of the run.
+        metric: of its last evaluation, or of ``metrics.jsonl``, where the last ten steps stand for
+            the run; "": the reward of its first evaluation set.
+
+    Raises:
+        ConfigError: the run has no such metric.
+    """
+    status = _status(directory)
+    settings = _settings(directory)
+    evaluation = status["evaluation"]
+    metric = metric or _reward_of(evaluation, directory)
+    if metric in evaluation:
+        value, tasks = float(evaluation[metric]), _tasks(directory, metric)
+    else:
+        value, tasks = _last_steps(directory, metric, evaluation), {}
+    seed = settings.get("seed")
+    return Outcome(
+        directory=directory,
+        name=str(settings.get("name", directory.name)),
+        seed=seed if isinstance(seed, int) else None,
+        status=str(status["status"]),
+        metric=metric,
+        value=value,
+        tasks=tasks,
+        settings=_of_what_it_does(settings),
+    )
+
+
+def is_finished(directory: Path) -> bool:
+    """Return whether a run is at its end; False too where it has not begun."""
+    return _holds_run(directory) and _status(directory)["status"] == "finished"
+
+
+def differing_settings(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the paths of settings that are not the same in all runs."""
+    paths = dict.fromkeys(path for one in outcomes for path in one.settings)
+    return [
+        path
+        for path in paths
+        if len({json.dumps(one.settings.get(path), default=str) for one in outcomes}) > 1
+    ]
+
+
+def rewards_of_tasks(file: EvaluationFile, *, name: str = "reward") -> dict[str, list[float]]:
+    """Return the values of a metric of each task's rollouts in an evaluation, by the task's number.
+
+    Args:
+        file: of the evaluation.
+        name: "reward", or a metric of the workflow. Of a rollout of several steps the last counts.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    runs: dict[tuple[str, str], float] = {}
+    for place in find_blocks(file.path)[0]:
+        for row in read_rows(place):
+            _, task, run, *_ = row["eid"].split("/")
+            value = row["reward"] if name == "reward" else row["metrics"].get(name)
+            if value is not None:
+                runs[task, run] = float(value)
+    by_task: defaultdict[str, list[float]] = defaultdict(list)
+    for (task, _), value in runs.items():
+        by_task[task].append(value)
+    return dict(by_task)
+
+
+def _of_stage(path: Path) -> Path:
+    if not path.exists():
+        raise ConfigError(f"there is no run directory {path}. Name those that exist, or a sweep.")
+    if not _holds_run(path):
+        raise ConfigError(f"{path} holds no run: it has neither run.json nor bench.json.")
+    return with_stages(path)[-1]
+
+
+def _holds_run(path: Path) -> bool:
+    last = with_stages(path)[-1]
+    return any((last / name).exists() for name in ("run.json", "bench.json"))
+
+
+def _status(directory: Path) -> dict[str, Any]:  # Any: json
+    name = "run.json" if (directory / "run.json").exists() else "bench.json"
+    try:
+        read: dict[str, Any] = json.loads((directory / name).read_text(encoding="utf-8"))
+        return {"evaluation": dict(read["evaluation"]), "status": read["status"]}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{directory / name} cannot be read: {error}.") from error
+
+
+def _settings(directory: Path) -> dict[str, Any]:  # Any: yaml
+    try:
+        read = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}  # only the differences of settings are missing then
+    return dict(leaves(read)) if isinstance(read, dict) else {}
+
+
+def _of_what_it_does(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without the seed, names, and paths into the run's own directory."""
+    name, seed = str(settings.get("name", "")), settings.get("seed")
+    kept = {}
+    for path, value in settings.items():
+        key = path.rpartition(".")[2]
+        is_seed = key == "seed" and value == seed
+        if path.partition(".")[0] in _NAMES or path == "seed" or is_seed:
+            continue
+        kept[path] = value.replace(name, "{name}") if name and isinstance(value, str) else value
+    return kept
+
+
+def _reward_of(evaluation: Mapping[str, float], directory: Path) -> str:
+    rewards = [name for name in evaluation if "/reward/mean@" in name]
+    if rewards:
+        return rewards[0]
+    raise ConfigError(
+        f"{directory} has no evaluation. Name a training metric, as --metric rollout/reward/mean, "
+        f"or add buffer.explorer_input.eval_tasksets to the next runs."
+    )
+
+
+def _last_steps(directory: Path, metric: str, evaluation: Mapping[str, float]) -> float:
+    rows = read_metrics(directory / "monitor")
+    values = [row[metric] for row in rows if row.get(metric) is not None]
+    if values:
+        return fmean(values[-NUM_LAST:])
+    known = {*evaluation, *(name for row in rows for name in row)} - {"role", "step"}
+    raise ConfigError(f"{directory}: {unknown_name('metric', metric, known)}")
+
+
+def _tasks(directory: Path, metric: str) -> dict[str, float]:
+    """Return the mean of each task in the last evaluation; {}: its rollouts were not kept."""
+    found = _OF_A_SET.match(metric)
+    if found is None:
+        return {}
+    files = [one for one in evaluation_files(directory) if one.taskset == found["set"]]
+    if not files:
+        return {}
+    try:
+        by_task = rewards_of_tasks(files[-1], name=found["name"])
+    except (DataError, OSError):
+        return {}
+    return {task: fmean(values) for task, values in by_task.items()}

@@ -1,0 +1,22 @@
+"""Brings the commands of experiments to the command line."""
+
+from __future__ import annotations
+
+from trinity.extend.component import ComponentSpec
+from trinity.extend.hookspecs import hookimpl
+
+TRINITY_PLUGIN_API = 1
+
+
+@hookimpl
+def trinity_commands() -> dict[str, ComponentSpec]:
+    """Return the commands that start many runs, and that judge them."""
+    return {
+        "sweep": ComponentSpec(
+            "trinity_lab.sweep_command:sweep", "Run a configuration for many settings and seeds."
+        ),
+        "compare": ComponentSpec(
+            "trinity_lab.compare_command:compare",
+            "Compare runs over their seeds; say what is noise.",
+        ),
+    }

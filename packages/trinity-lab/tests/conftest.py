@@ -1,0 +1,64 @@
+"""Run directories as runs leave them, and the command line with the commands of this package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+METRIC = "eval/held_out/reward/mean@2"
+
+
+@pytest.fixture
+def call() -> Callable[..., Any]:
+    from trinity.cli.main import app
+
+    def run(*arguments: object) -> Any:
+        return CliRunner().invoke(app, [str(one) for one in arguments])
+
+    return run
+
+
+@pytest.fixture
+def a_run(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes a run directory with a last evaluation."""
+
+    def write(
+        name: str,
+        value: float,
+        *,
+        seed: int = 0,
+        status: str = "finished",
+        tasks: Sequence[float] = (),
+        **settings: Any,
+    ) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        record = {"status": status, "evaluation": {METRIC: value}}
+        (folder / "run.json").write_text(json.dumps(record))
+        config = {"name": name, "seed": seed, "algorithm": settings, "path": f"runs/{name}/x"}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        if tasks:
+            write_evaluation(folder, tasks)
+        return folder
+
+    return write
+
+
+def write_evaluation(folder: Path, tasks: Sequence[float]) -> None:
+    """Write one evaluation with two rollouts a task, whose mean is the value given."""
+    from trinity.common.experience import EID
+    from trinity.runtime.record.samples import EvaluationLog
+    from trinity_testing.builders import an_experience
+
+    rows = [
+        an_experience(reward=value + sign, eid=EID(batch="eval", task=task, run=run))
+        for task, value in enumerate(tasks)
+        for run, sign in enumerate((-0.1, 0.1))
+    ]
+    EvaluationLog(folder, limit=10**6, is_bench=False).evaluated(4, "held_out", rows)

@@ -1,0 +1,98 @@
+"""``trinity compare``: arms, intervals and verdicts, with numbers by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+NEWCOMER = [("ppo", 0, 0.367), ("ppo", 1, 0.328), ("gspo", 0, 0.250), ("gspo", 1, 0.372)]
+
+
+@pytest.fixture
+def newcomers_runs(a_run):
+    return [
+        a_run(f"{loss}-{seed}", value, seed=seed, policy_loss_fn=loss)
+        for loss, seed, value in NEWCOMER
+    ]
+
+
+def test_the_four_runs_of_a_newcomer_are_not_distinguishable(call, newcomers_runs) -> None:
+    said = call("compare", *newcomers_runs).stdout
+
+    assert "policy_loss_fn=gspo against policy_loss_fn=ppo: -0.03" in said
+    assert "not distinguishable: p = 0.667" in said
+    assert "so few seeds cannot show any difference: their smallest p is 0.333" in said
+    assert "would need about 48 seeds an arm" in said
+    assert "power 80 %" in said
+    assert "from 2 seeds an arm is itself unreliable: 95 % range 13 to 1," in said
+    assert "algorithm.policy_loss_fn: ppo | gspo" in said
+    assert "runs/" not in said  # paths into the run's own directory are no difference
+
+
+def test_arms_far_apart_are_distinguishable(call, a_run) -> None:
+    runs = [
+        a_run(f"{loss}-{seed}", base + seed / 100, seed=seed, policy_loss_fn=loss)
+        for loss, base in (("ppo", 0.2), ("gspo", 0.5))
+        for seed in range(5)
+    ]
+
+    found = json.loads(call("compare", *runs, "--json").stdout)
+
+    [pair] = found["differences"]
+    assert [arm["mean"] for arm in found["arms"]] == pytest.approx([0.22, 0.52])
+    assert pair["value"] == pytest.approx(0.3)
+    assert pair["p"] == pytest.approx(2 / 252)
+    assert pair["is_distinguishable"]
+    assert pair["interval"] == pytest.approx([0.283, 0.317], abs=0.005)
+
+
+def test_runs_on_the_same_tasks_are_paired(call, a_run) -> None:
+    tasks = [0.1, 0.5, 0.9, 0.3]
+    runs = [
+        a_run("a", 0.45, policy_loss_fn="ppo", tasks=tasks),
+        a_run("b", 0.55, policy_loss_fn="gspo", tasks=[value + 0.1 for value in tasks]),
+    ]
+
+    found = json.loads(call("compare", *runs, "--json").stdout)
+    said = call("compare", *runs).stdout
+
+    [pair] = found["differences"]
+    assert pair["p_tasks"] == pytest.approx(2 / 16)  # the four signs alike
+    assert pair["p"] == 1.0
+    assert not pair["is_distinguishable"]
+    assert "it says nothing about other seeds" in said
+    assert "one seed says nothing about the spread of seeds" in said
+
+
+def test_runs_that_are_not_finished_are_left_out_and_named(call, a_run) -> None:
+    runs = [a_run("a", 0.4), a_run("b", 0.9, seed=1, status="failed")]
+
+    said = call("compare", *runs).stdout
+
+    assert "0.400" in said
+    assert "0.900" not in said
+    assert "b is not finished and left out" in said
+    assert "0.650" in call("compare", *runs, "--unfinished").stdout
+
+
+def test_three_arms_are_corrected_for_the_number_of_pairs(call, a_run) -> None:
+    runs = [
+        a_run(f"{loss}-{seed}", base + seed / 100, seed=seed, policy_loss_fn=loss)
+        for loss, base in (("a", 0.1), ("b", 0.3), ("c", 0.5))
+        for seed in range(4)
+    ]
+
+    found = json.loads(call("compare", *runs, "--json").stdout)
+
+    assert [pair["p"] for pair in found["differences"]] == pytest.approx([3 * 2 / 70] * 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["--metric", "rollout/rewrd"], "rollout/rewrd"), (["missing"], "no run directory")],
+)
+def test_what_cannot_be_compared_is_said(call, a_run, arguments, says) -> None:
+    result = call("compare", a_run("a", 0.4), *arguments)
+
+    assert says in str(result.exception)

@@ -1,0 +1,154 @@
+"""``trinity sweep``: names, collisions, failures, and going on after an end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from trinity.common.config import load_config
+from trinity.errors import ConfigError
+from trinity_lab.points import axes_of, points_of
+from trinity_lab.sweep_command import run_all
+from trinity_lab.sweep_files import SweepFolder, read_sweep
+
+# A run that writes its arguments down, and fails where its seed is 1 and no file says otherwise.
+RUN = """
+import json, pathlib, sys
+settings = dict(text.partition("=")[::2] for text in sys.argv[1:] if "=" in text)
+folder = pathlib.Path("runs/p") / json.loads(settings["name"])
+folder.mkdir(parents=True, exist_ok=True)
+with (folder / "run.json").open("a") as file:
+    file.write(json.dumps(settings) + "\\n")
+if settings["seed"] == "1" and not pathlib.Path("mended").exists():
+    sys.exit("Error: no luck with this seed")
+"""
+
+
+@pytest.fixture
+def a_file(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "project: p\nname: toy\ncheckpoint_root_dir: ./runs\nseed: 0\n"
+        "sweep: {algorithm.policy_loss_fn: [ppo, gspo], seed: 2}\n"
+    )
+    return path
+
+
+def folder_of(file: Path, *settings: str) -> SweepFolder:
+    config = load_config(file, overrides=settings)
+    return SweepFolder.of(config, points_of(axes_of(config.sweep, seed=config.seed)))
+
+
+def run(folder: SweepFolder, *, num: int = 2) -> int:
+    with folder.held():
+        return run_all(folder, program=[sys.executable, "-c", RUN], slots=[{}] * num)
+
+
+def test_a_failed_run_is_named_and_tried_again_and_finished_ones_are_not(a_file, capsys) -> None:
+    assert run(folder_of(a_file)) == 1
+    said = capsys.readouterr().out
+
+    assert "2 of 4 runs are finished" in said
+    assert (
+        "FAILED toy-policy_loss_fn=ppo-seed=1  exit code 1: Error: no luck with this seed" in said
+    )
+    assert "2 failed: toy-policy_loss_fn=ppo-seed=1, toy-policy_loss_fn=gspo-seed=1" in said
+
+    Path("mended").touch()
+    assert run(folder_of(a_file)) == 0
+    starts = {
+        one.parent.name: len(one.read_text().splitlines()) for one in Path("runs").rglob("run.json")
+    }
+    assert starts == {
+        "toy-policy_loss_fn=ppo-seed=0": 1,
+        "toy-policy_loss_fn=ppo-seed=1": 2,
+        "toy-policy_loss_fn=gspo-seed=0": 1,
+        "toy-policy_loss_fn=gspo-seed=1": 2,
+    }
+
+
+def test_each_run_has_its_settings_and_no_section_sweep(a_file) -> None:
+    run(folder_of(a_file), num=1)
+
+    line = Path("runs/p/toy-policy_loss_fn=gspo-seed=0/run.json").read_text()
+    settings = json.loads(line)
+    assert settings["algorithm.policy_loss_fn"] == '"gspo"'
+    assert settings["seed"] == "0"
+    assert settings["sweep"] == "{}"
+
+
+def test_seeds_can_be_added_to_a_sweep(a_file) -> None:
+    Path("mended").touch()
+    run(folder_of(a_file))
+
+    more = folder_of(a_file, "sweep.seed=3")
+    assert run(more) == 0
+
+    sweep = read_sweep(more.path)
+    assert sweep is not None
+    assert len(sweep.runs) == 6
+    assert len(more.finished()) == 6
+
+
+def test_a_run_directory_of_somebody_else_is_an_error_and_nothing_starts(a_file) -> None:
+    other = Path("runs/p/toy-policy_loss_fn=gspo-seed=1")
+    other.mkdir(parents=True)
+    (other / "run.json").write_text("{}")
+
+    with pytest.raises(ConfigError, match=r"1 of 4 run directories .* gspo-seed=1"):
+        run(folder_of(a_file))
+    assert not list(Path("runs/p").glob("*ppo*"))
+
+
+def test_a_sweep_that_was_begun_with_other_settings_is_an_error(a_file) -> None:
+    run(folder_of(a_file))
+
+    with pytest.raises(ConfigError, match=r"begun with other values of buffer\.batch_size"):
+        run(folder_of(a_file, "buffer.batch_size=3"))
+
+
+def test_a_wrong_key_is_said_before_any_run_starts(a_file, call) -> None:
+    result = call("sweep", a_file, "--over", "algorithm.optimiser.lr=[1, 2]")
+
+    assert result.exit_code != 0
+    assert "optimiser" in str(result.exception)
+    assert not Path("runs").exists()
+
+
+def test_the_runs_are_listed_without_starting_any(a_file, call) -> None:
+    said = call("sweep", a_file, "--seeds", 1, "--dry-run").stdout
+
+    assert said.split() == ["toy-policy_loss_fn=ppo-seed=0", "toy-policy_loss_fn=gspo-seed=0"]
+    assert not Path("runs").exists()
+
+
+def test_a_stopped_sweep_stops_its_runs_and_exits_130(a_file, tmp_path) -> None:
+    script = tmp_path / "stopped.py"
+    script.write_text(
+        "import sys, pathlib\n"
+        "from trinity.common.config import load_config\n"
+        "from trinity_lab.points import axes_of, points_of\n"
+        "from trinity_lab.sweep_command import run_all\n"
+        "from trinity_lab.sweep_files import SweepFolder\n"
+        "config = load_config('run.yaml')\n"
+        "folder = SweepFolder.of(config, points_of(axes_of(config.sweep, seed=0)))\n"
+        "run = [sys.executable, '-c', 'import time; print(\"up\", flush=True); time.sleep(60)']\n"
+        "with folder.held():\n"
+        "    sys.exit(run_all(folder, program=run, slots=[{}] * 2))\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path)
+    logs = tmp_path / "runs/p/toy.sweep/logs"
+    deadline = time.monotonic() + 60
+    while sum("up" in one.read_text() for one in logs.glob("*.log")) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGTERM)
+
+    assert process.wait(timeout=60) == 130
