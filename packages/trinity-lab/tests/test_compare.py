@@ -21,7 +21,7 @@ def test_the_four_runs_of_a_newcomer_are_not_distinguishable(call, newcomers_run
     said = call("compare", *newcomers_runs).stdout
 
     assert "policy_loss_fn=gspo against policy_loss_fn=ppo: -0.03" in said
-    assert "not distinguishable: p = 0.667" in said
+    assert "not distinguishable: p = 1.000" in said
     assert "so few seeds cannot show any difference: their smallest p is 0.333" in said
     assert "would need about 48 seeds an arm" in said
     assert "power 80 %" in said

@@ -102,7 +102,7 @@ def test_a_run_directory_of_somebody_else_is_an_error_and_nothing_starts(a_file)
     other.mkdir(parents=True)
     (other / "run.json").write_text("{}")
 
-    with pytest.raises(ConfigError, match=r"1 of 4 run directories .* gspo-seed=1"):
+    with pytest.raises(ConfigError, match=r"1 of 4 run directories .*gspo-seed=1"):
         run(folder_of(a_file))
     assert not list(Path("runs/p").glob("*ppo*"))
 

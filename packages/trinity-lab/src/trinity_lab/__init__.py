@@ -1,1 +1,1 @@
-"""``trinity sweep`` and ``trinity compare``: many runs as one experiment."""
+"""``trinity sweep``, ``compare``, ``eval`` and ``export``: from runs to a result."""

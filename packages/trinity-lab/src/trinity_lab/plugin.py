@@ -19,4 +19,10 @@ def trinity_commands() -> dict[str, ComponentSpec]:
             "trinity_lab.compare_command:compare",
             "Compare runs over their seeds; say what is noise.",
         ),
+        "export": ComponentSpec(
+            "trinity_lab.export_command:export", "Write a trained model, with its model card."
+        ),
+        "eval": ComponentSpec(
+            "trinity_lab.eval_command:evaluate", "Evaluate checkpoints or models on a file."
+        ),
     }

@@ -66,6 +66,7 @@ def _show(standing: RunReport) -> None:
     problem = [standing.ledger_problem] if standing.ledger_problem else []
     _print(f"note: {line}" for line in [*standing.notes, *problem])
     _print(_of_disk(standing.disk))
+    _print(standing.selection)
     age = f", written {duration(standing.checkpoint_s)} ago" if standing.checkpoint_s else ""
     typer.echo(f"last checkpoint: {standing.checkpoint or 'none'}{age}")
 

@@ -33,6 +33,7 @@ from trinity.runtime.observers import Observers
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.saver import Saver
 from trinity.runtime.schedule import RunLimits, Schedule
+from trinity.runtime.selection import Selection
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,8 @@ class Loop:
         self._rollouts = rollouts
         self._observers = Observers(parts, self._schedule)
         self._saver = Saver(parts)
+        self._selection = Selection(parts.config)
+        self._since = time.perf_counter()  # the progress had its seconds then
         self._has_nothing = False  # the sample strategy said so of what is there
 
     def run(self) -> None:
@@ -116,12 +119,15 @@ class Loop:
             self._saver.explorer_state = end.state
             if end.evaluation is not None:
                 self._observers.evaluated(end.evaluation, end.seconds)
+                if self._selection.note(end.evaluation, self.progress):
+                    self._save()
             elif end.result is None:
                 self._end_of_tasks()
             else:
                 self._note_explored(end)
             if not self._schedule.is_ahead:
                 self._stop_if_asked()
+        self._end_early_if_due()
 
     def _take_turn(self) -> None:
         """Train all that the next sync waits for, of a round its short batch too; then sync."""
@@ -182,6 +188,7 @@ class Loop:
         interval = parts.config.trainer.save_interval
         if interval > 0 and step % interval == 0:
             self._save()
+        self._end_early_if_due()
         if not beside or parts.groups is not None:
             self._stop_if_asked()
         return True
@@ -239,7 +246,7 @@ class Loop:
         if not (self._policy.in_rounds or self._schedule.in_turns) and schedule.has_newer_weights:
             self._sync()
         self._rollouts.evaluate(self.progress.explore_steps)
-        if not schedule.evaluates_beside:
+        if not schedule.evaluates_beside or self._selection.keeps_best:  # no newer weights are kept
             self._wait_evaluated()
 
     def _evaluate_last(self) -> None:
@@ -350,6 +357,18 @@ class Loop:
 
     def _save(self) -> None:
         self._saver.save(self.progress)
+
+    def _end_early_if_due(self) -> None:
+        """Let the run end as at its last step, where `trainer.early_stopping` says so."""
+        limits, progress, now = self._schedule.limits, self.progress, time.perf_counter()
+        if self._parts.config.trainer.early_stopping is None:
+            return
+        progress.seconds, self._since = progress.seconds + now - self._since, now
+        reason = self._selection.reason_to_stop(progress)
+        if reason and limits.train_steps > progress.train_steps:
+            self._parts.display.say(f"stopping early: {reason}")
+            limits.train_steps = progress.train_steps
+            limits.explore_steps = min(limits.explore_steps, self._buffer.begun)
 
     def _stop_if_asked(self) -> None:
         if self._parts.interrupt.is_requested:

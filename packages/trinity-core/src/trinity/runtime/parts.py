@@ -129,9 +129,7 @@ class Parts:
     @property
     def checkpoints(self) -> CheckpointStore:
         """Return the checkpoints of this stage."""
-        return CheckpointStore(
-            self.rundir.path, num_kept=self.config.trainer.max_checkpoints_to_keep
-        )
+        return CheckpointStore(self.rundir.path)
 
     def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
         """Give the metrics of a step to all observers.
@@ -166,7 +164,12 @@ class Parts:
         if self.trainer is None:
             self.save_progress(progress, explorer_state)
             return
-        saved = self.checkpoints.save(
+        store = CheckpointStore(
+            self.rundir.path,
+            num_kept=self.config.trainer.max_checkpoints_to_keep,
+            best=[step for _, step in progress.best],
+        )
+        saved = store.save(
             progress.train_steps,
             state=self._state(progress, explorer_state),
             experiences=self._waiting_experiences(explorer_state),

@@ -80,7 +80,33 @@ def support_problems(config: Config) -> list[Problem]:
         *_missing_peft(config),
         *_repeated_models(config),
         *_external_models(config),
+        *_unwatched(config),
     ]
+
+
+def _unwatched(config: Config) -> Iterator[Problem]:
+    """Yield the sections of the trainer that follow evaluations which the run does not make."""
+    stopping = config.trainer.early_stopping
+    names: list[str] = []
+    names += ["keep_best"] if config.trainer.keep_best is not None else []
+    names += ["early_stopping"] if stopping is not None and stopping.patience else []
+    given = [one.name for one in config.buffer.explorer_input.eval_tasksets]
+    for name in names if config.has_trainer else ():
+        path = f"trainer.{name}"
+        if config.mode != "both" or not given:
+            yield config.source.problem(
+                path,
+                "follows evaluations, and this run makes none.",
+                "Add buffer.explorer_input.eval_tasksets, in mode both.",
+            )
+            continue
+        metric = getattr(config.trainer, name).metric
+        if metric and not any(metric.startswith(f"eval/{one}/") for one in given):
+            yield config.source.problem(
+                f"{path}.metric",
+                f"{metric!r} is of no evaluation set.",
+                f"Write eval/{given[0]}/reward/mean@k, or leave it out.",
+            )
 
 
 def _repeated_models(config: Config) -> Iterator[Problem]:

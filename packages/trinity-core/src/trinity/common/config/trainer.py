@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -24,6 +25,8 @@ __all__ = [
     "WHOLE",
     "CriticConfig",
     "CriticOptimizerConfig",
+    "EarlyStoppingConfig",
+    "KeepBestConfig",
     "MegatronParallelConfig",
     "TrainerConfig",
 ]
@@ -83,6 +86,37 @@ class MegatronParallelConfig(StrictModel):
     )
     context_parallel_size: int = other(1, "context parallelism", used_by=_MEGATRON)
     sequence_parallel: bool = other(True, "sequence parallelism", used_by=_MEGATRON)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_Better = Annotated[Literal["max", "min"], Lowercase]
+_METRIC = "a metric of the evaluations; default: the reward of the first evaluation set"
+
+
+class KeepBestConfig(StrictModel):
+    """``trainer.keep_best``: the checkpoints that an evaluation found best are never deleted."""
+
+    metric: str = core("", _METRIC)
+    mode: _Better = core("max", "whether larger or smaller values are better")
+    num: int = core(1, "checkpoints to keep", ge=1)
+
+
+def _seconds(value: Any) -> Any:
+    """Return seconds of ``90m``, ``2h`` or ``1d``; other values as they are."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", value) if isinstance(value, str) else None
+    return float(found[1]) * _UNITS[found[2]] if found else value
+
+
+class EarlyStoppingConfig(StrictModel):
+    """``trainer.early_stopping``: when a run ends before its last step."""
+
+    metric: str = core("", _METRIC)
+    mode: _Better = core("max", "whether larger or smaller values are better")
+    patience: int = core(0, "evaluations without improvement until it ends; 0: no limit", ge=0)
+    min_delta: float = core(0.0, "an improvement is larger than this", ge=0)
+    max_wall_time: Annotated[float | None, BeforeValidator(_seconds)] = core(
+        None, "seconds of training in all starts, or 90m, 12h, 2d; null: no limit", gt=0
+    )
 
 
 class TrainerConfig(StrictModel):
@@ -162,6 +196,8 @@ class TrainerConfig(StrictModel):
         ge=0,
     )
     max_checkpoints_to_keep: int = core(0, "delete older checkpoints; 0: keep all", ge=0)
+    keep_best: KeepBestConfig | None = core(None, "checkpoints that are not deleted: the best")
+    early_stopping: EarlyStoppingConfig | None = core(None, "when the run ends before its end")
     megatron: MegatronParallelConfig = section(MegatronParallelConfig, "parallelism of Megatron")
     trainer_config: Any = other({}, "raw settings of the other trainer", used_by=_OTHER)
     trainer_config_path: str = other("", "file with these settings", used_by=_OTHER)

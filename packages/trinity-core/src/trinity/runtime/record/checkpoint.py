@@ -44,7 +44,7 @@ from trinity.runtime.record.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from trinity.common.config import Config
 
@@ -252,9 +252,10 @@ class Checkpoint:
 class CheckpointStore:
     """The checkpoints of one run directory."""
 
-    def __init__(self, directory: Path, *, num_kept: int = 0) -> None:
+    def __init__(self, directory: Path, *, num_kept: int = 0, best: Collection[int] = ()) -> None:
         self._directory = directory
         self._num_kept = num_kept  # 0: all
+        self._best = best  # steps that are kept however old they are
 
     def all(self) -> list[Checkpoint]:
         """Return the complete checkpoints, oldest first; one of them may be damaged."""
@@ -421,7 +422,8 @@ class CheckpointStore:
         self._remove_leftovers()
         if self._num_kept > 0:
             for old in self.all()[: -self._num_kept]:
-                _remove(old.path)
+                if old.step not in self._best:
+                    _remove(old.path)
 
     def _remove_leftovers(self) -> None:
         for pattern in (".global_step_*", f"{_DOOMED}*"):  # broken off by a kill

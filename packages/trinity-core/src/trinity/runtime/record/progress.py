@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.sync_policy import SyncPolicy
 
+_OF_STOPPING = ("top_value", "watched_metric", "evaluations_in_vain", "seconds")
+
 
 @dataclass
 class Progress:
@@ -28,6 +30,18 @@ class Progress:
     evaluated_version: int = -1  # and the policy version of its weights
     first_evaluation: Metrics = field(default_factory=dict)
     evaluation: Metrics = field(default_factory=dict)  # the last
+    # Of `trainer.keep_best`: value and train steps of the checkpoints to keep, the best first.
+    best: list[tuple[float, int]] = field(default_factory=list)
+    best_metric: str = ""
+    # Of `trainer.early_stopping`.
+    top_value: float | None = None  # None: nothing was evaluated
+    watched_metric: str = ""
+    evaluations_in_vain: int = 0  # since that value
+    seconds: float = 0.0  # that the loop ran, in all starts
+
+    def __post_init__(self) -> None:
+        """Make pairs of the lists that json gives."""
+        self.best = [(float(value), int(step)) for value, step in self.best]
 
     def note_evaluation(self, metrics: Metrics) -> None:
         """Remember how the model did that the engines have now."""
@@ -42,8 +56,9 @@ class Progress:
         return (self.evaluated_step, self.evaluated_version) == now
 
     def state_dict(self) -> dict[str, Any]:
-        """Return it as json can hold it."""
-        return asdict(self)
+        """Return it as json can hold it; without what the run was not asked for."""
+        optional = ("best", "best_metric", *_OF_STOPPING)
+        return {k: v for k, v in asdict(self).items() if k not in optional or v}
 
 
 def read_progress(state: Mapping[str, Any], policy: SyncPolicy | None = None) -> Progress:

@@ -20,6 +20,7 @@ from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.disk import DiskReport, read_disk
 from trinity.runtime.record.lock import owners
+from trinity.runtime.record.progress import Progress, read_progress
 from trinity.runtime.record.records import StatusRecord, read_record
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.ports import StorageReport
+    from trinity.runtime.record.checkpoint import Checkpoint
 
 _BUFFER = ("buffer", "trainer_input", "experience_buffer")
 
@@ -58,6 +60,7 @@ class RunReport:
     ledger: StorageReport | None  # None: the run has a queue, or its ledger was not read
     ledger_problem: str = ""
     disk: DiskReport = field(default_factory=DiskReport)
+    selection: list[str] = field(default_factory=list)  # best checkpoints, early stopping
     notes: list[str] = field(default_factory=list)
 
 
@@ -90,8 +93,27 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> RunRepor
         ledger=storage,
         ledger_problem=problem,
         disk=_disk(directory, parts),
+        selection=list(_selection(newest)),
         notes=notes,
     )
+
+
+def _selection(newest: Checkpoint | None) -> Iterator[str]:
+    """Yield what the newest checkpoint says of the best ones, and of early stopping."""
+    try:
+        progress = read_progress(newest.read_state()) if newest is not None else Progress()
+    except CheckpointError:  # who resumes is told
+        return
+    if progress.best:
+        best = ", ".join(f"global_step_{step} {value:.4g}" for value, step in progress.best)
+        yield f"best checkpoints by {progress.best_metric}: {best}"
+    if progress.watched_metric:
+        yield (
+            f"early stopping: {progress.evaluations_in_vain} evaluations since "
+            f"{progress.watched_metric} {progress.top_value:.4g}, {duration(progress.seconds)}"
+        )
+    elif progress.seconds:
+        yield f"early stopping: {duration(progress.seconds)} of training"
 
 
 def with_stages(directory: Path) -> list[Path]:

@@ -1,0 +1,89 @@
+"""Which checkpoints are the best, and when a run stops for it, by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from trinity.common.config import Config
+from trinity.errors import ConfigError
+from trinity.runtime.record.progress import Progress, read_progress
+from trinity.runtime.selection import Selection
+
+NAME = "eval/held_out/reward/mean@4"
+
+
+def selection(**trainer) -> Selection:
+    return Selection(Config.model_validate({"trainer": trainer}))
+
+
+def evaluated(one: Selection, *values: float, progress: Progress | None = None) -> Progress:
+    """Note an evaluation after each train step, as after a kill where the state is read again."""
+    progress = progress or Progress()
+    for step, value in enumerate(values, start=progress.train_steps):
+        progress.train_steps = step
+        one.note({"eval/held_out/failed_runs": 0.0, NAME: value}, progress)
+        state = json.loads(json.dumps({"progress": progress.state_dict(), "explorer": {}}))
+        progress = read_progress(state)
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("settings", "best"),
+    [
+        ({}, [(0.9, 3)]),
+        ({"num": 2}, [(0.9, 3), (0.5, 1)]),  # of equals the earlier; the start is no checkpoint
+        ({"num": 2, "mode": "min"}, [(0.1, 4), (0.5, 1)]),
+        ({"metric": "eval/held_out/failed_runs", "num": 1}, [(0.0, 1)]),
+    ],
+)
+def test_the_best_are_kept_in_their_order(settings, best) -> None:
+    progress = evaluated(selection(keep_best=settings), 1.0, 0.5, 0.5, 0.9, 0.1, math.nan)
+
+    assert progress.best == best
+
+
+def test_a_checkpoint_is_asked_for_where_it_is_among_the_best() -> None:
+    one, progress = selection(keep_best={"num": 2}), Progress()
+    asked = []
+    for step, value in enumerate([0.5, 0.3, 0.2, 0.4], start=1):
+        progress.train_steps = step
+        asked.append(one.note({NAME: value}, progress))
+
+    assert asked == [True, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "in_vain", "stops"),
+    [
+        ([0.5, 0.6, 0.7], 0, False),
+        ([0.5, 0.52, 0.54], 2, True),  # each by less than min_delta beyond 0.5
+        ([0.5, 0.4, 0.56, 0.1], 1, False),
+        ([0.5, math.nan, 0.2], 2, True),
+    ],
+)
+def test_patience_counts_evaluations_without_an_improvement(values, in_vain, stops) -> None:
+    one = selection(early_stopping={"patience": 2, "min_delta": 0.05})
+
+    progress = evaluated(one, *values)
+
+    assert progress.evaluations_in_vain == in_vain
+    assert bool(one.reason_to_stop(progress)) is stops
+
+
+def test_wall_time_counts_over_all_starts() -> None:
+    one = selection(early_stopping={"max_wall_time": "1.5h"})
+
+    assert not one.reason_to_stop(Progress(seconds=5399.0))
+    assert one.reason_to_stop(Progress(seconds=5400.0)) == "max_wall_time of 5400 s is over"
+
+
+def test_a_metric_that_no_evaluation_has_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.keep_best\.metric: .*mean@8"):
+        evaluated(selection(keep_best={"metric": "eval/held_out/reward/mean@8"}), 0.1, 0.2)
+
+
+def test_a_run_that_asks_for_nothing_writes_the_same_state_as_before() -> None:
+    assert "best" not in Progress().state_dict()
+    assert "seconds" not in Progress().state_dict()

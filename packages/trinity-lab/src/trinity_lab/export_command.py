@@ -1,0 +1,80 @@
+"""``trinity export``: a checkpoint's model as a folder that any tool loads."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from trinity.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trinity_lab.models import Model
+
+
+def export(
+    checkpoint: Annotated[
+        Path, typer.Argument(help="A folder global_step_N, or a run directory (its newest).")
+    ],
+    to: Annotated[Path, typer.Option("--to", help="The folder to write; it must be empty.")],
+    license_name: Annotated[
+        str, typer.Option("--license", help="As Hugging Face names licences: apache-2.0, mit.")
+    ] = "",
+    push: Annotated[
+        str, typer.Option(metavar="OWNER/NAME", help="Upload it to the Hugging Face Hub, private.")
+    ] = "",
+) -> None:
+    """Write a trained model: merged weights, tokenizer, chat template and model card.
+
+    LoRA adapters are merged into the weights. --push needs `hf auth login` or HF_TOKEN.
+    """
+    from trinity.runtime.record.checkpoint import check_model
+
+    from trinity_lab.model_card import UNKNOWN, card_of
+    from trinity_lab.models import find_model
+
+    model = find_model(str(checkpoint))
+    if model.checkpoint is None:
+        raise ConfigError(f"{checkpoint} is no checkpoint of a run. Name a folder global_step_N.")
+    check_model(model.checkpoint.huggingface)
+    _copy(model, to)
+    serve = f"vllm serve {shlex.quote(push or str(to))}"
+    card = card_of(model, name=push or to.name, license_name=license_name or UNKNOWN, serve=serve)
+    (to / "README.md").write_text(card, encoding="utf-8")
+    typer.echo(f"model {to} (train step {model.checkpoint.step} of {model.run})")
+    if not license_name:
+        typer.echo("note: the licence is unknown; --license sets it in README.md")
+    if push:
+        _push(to, push)
+    typer.echo(f"serve it: {serve}")
+
+
+def _copy(model: Model, to: Path) -> None:
+    assert model.checkpoint is not None
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ConfigError(f"{to} is not empty. Name a new folder.")
+    shutil.copytree(model.checkpoint.huggingface, to, dirs_exist_ok=True)
+
+
+def _push(folder: Path, repository: str) -> None:
+    """Upload the folder.
+
+    Raises:
+        ConfigError: the hub refuses it, or cannot be reached.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+
+    api = HfApi()
+    try:
+        api.create_repo(repository, private=True, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=folder)
+    except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
+        raise ConfigError(
+            f"{folder} is written and could not be uploaded to {repository}: "
+            f"{str(error).strip()}. Log in with `hf auth login`, then `hf upload {repository} "
+            f"{folder}`."
+        ) from error
+    typer.echo(f"uploaded to https://huggingface.co/{repository} (private)")

@@ -1,0 +1,111 @@
+"""The commands of trinity-lab with real runs of a tiny model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def trained(config_dict, taskset, write_yaml, trinity, run_dir):
+    """Return the checkpoint of a run that trained LoRA adapters for two steps."""
+    pytest.importorskip("peft")
+    config_dict["model"]["lora_configs"] = [{"name": "lora", "lora_rank": 4, "lora_alpha": 64}]
+    config_dict["algorithm"]["optimizer"]["lr"] = 0.05
+    held_out = taskset | {"name": "held_out", "repeat_times": 2}
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [held_out]
+    ended = trinity("run", "--local", "--config", write_yaml(config_dict))
+    assert ended.code == 0, ended.stdout + ended.stderr
+    return run_dir / "global_step_2"
+
+
+def test_an_exported_model_has_the_logits_of_the_base_with_its_adapters(
+    trained, tiny_model, trinity, tmp_path
+) -> None:
+    import peft
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = tmp_path / "exported"
+    ended = trinity("export", trained, "--to", folder, "--license", "apache-2.0")
+
+    assert ended.code == 0, ended.stderr
+    assert f"serve it: vllm serve {folder}" in ended.stdout
+    base = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    own = base(torch.arange(40)[None]).logits
+    adapted = peft.PeftModel.from_pretrained(base, trained / "actor" / "adapter")
+    exported = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ids = torch.arange(40)[None]
+    with torch.no_grad():
+        expected, logits = adapted(ids).logits, exported(ids).logits
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+    assert (own - logits).abs().max() > 1e-3  # the adapters are in it
+    assert AutoTokenizer.from_pretrained(folder).chat_template
+    card = (folder / "README.md").read_text()
+    for part in ("license: apache-2.0", f"base_model: {tiny_model}", "rows.jsonl", "lora_rank: 4"):
+        assert part in card
+    assert "| eval/held_out/reward/mean@2 |" in card
+    assert trinity("export", trained, "--to", folder).stderr.endswith("Name a new folder.\n")
+
+
+def test_checkpoints_and_the_base_model_are_evaluated_in_one_call(
+    trained, tiny_model, rows, trinity
+) -> None:
+    ended = trinity(
+        *("eval", tiny_model, trained, "--data", rows, "--repeat", 4, "--local"),
+        *("--passes-at", 0.5, "--workflow", "simple_workflow", "--reward", "format_reward"),
+        "--json",
+    )
+
+    assert ended.code == 0, ended.stderr
+    base, checkpoint = json.loads(ended.stdout)["models"]
+    assert (base["model"], checkpoint["model"]) == ("model", "tiny/global_step_2")
+    assert list(base["scores"]) == ["mean@4", "pass@1", "pass@2", "pass@4"]
+    for one in (base, checkpoint):
+        bench = json.loads(Path(one["directory"], "bench.json").read_text())["evaluation"]
+        assert one["scores"]["mean@4"]["value"] == pytest.approx(bench["eval/rows/reward/mean@4"])
+
+
+@pytest.mark.acceptance
+def test_a_sweep_that_is_killed_twice_gives_the_numbers_of_one_that_is_not(
+    config_dict, taskset, write_yaml, tmp_path, trinity
+) -> None:
+    held_out = taskset | {"name": "held_out", "repeat_times": 2}
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [held_out]
+    config_dict["buffer"] |= {"total_epochs": None, "total_steps": 6}
+    config_dict["trainer"] = {"save_interval": 1}
+    config_dict["sweep"] = {"algorithm.policy_loss_fn": ["ppo", "gspo"], "seed": 2}
+    file = write_yaml(config_dict)
+    command = [sys.executable, "-m", "trinity", "sweep", str(file), "--local", "--parallel", "2"]
+    results = tmp_path / "checkpoints/e2e/tiny.sweep/results.jsonl"
+    for num_done in (0, 2):
+        process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True)
+        deadline = time.monotonic() + 300
+        while _num_begun(tmp_path) <= num_done:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
+    subprocess.run([*command, "--set", "name=whole"], cwd=tmp_path, check=True, timeout=600)
+
+    ends = [json.loads(line) for line in results.read_text().splitlines()]
+    assert len({end["name"] for end in ends if end["exit_code"] == 0}) == 4
+    told = [
+        json.loads(trinity("compare", f"checkpoints/e2e/{name}.sweep", "--json").stdout)
+        for name in ("tiny", "whole")
+    ]
+    killed, whole = ([run["value"] for arm in one["arms"] for run in arm["runs"]] for one in told)
+    assert killed == whole
+
+
+def _num_begun(folder) -> int:
+    """Return how many runs of the sweep have trained a step."""
+    return len({one.parent for one in folder.glob("checkpoints/e2e/tiny-*/global_step_1")})
