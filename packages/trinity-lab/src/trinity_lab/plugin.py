@@ -19,6 +19,9 @@ def trinity_commands() -> dict[str, ComponentSpec]:
             "trinity_lab.compare_command:compare",
             "Compare runs over their seeds; say what is noise.",
         ),
+        "data": ComponentSpec(
+            "trinity_lab.data_command:data", "Find bad rows of a data set before training on it."
+        ),
         "export": ComponentSpec(
             "trinity_lab.export_command:export", "Write a trained model, with its model card."
         ),
