@@ -53,11 +53,14 @@ def _in_cluster(config: Config, address: str) -> int:
     """Return how many runs the cluster can hold."""
     import ray
 
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    was_joined = ray.is_initialized()
+    if not was_joined:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     try:
         resources = ray.cluster_resources()
     finally:
-        ray.shutdown()
+        if not was_joined:
+            ray.shutdown()
     gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
     return max(1, gpus // gpus_of(config) if gpus else cores // _CORES_OF_RAY)
 
