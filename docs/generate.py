@@ -191,19 +191,9 @@ def commands_page() -> str:
     root = get_command(app)
     parts = [introduction("commands.in.md"), command_entry("trinity", root)]
     # of distributions beside the core
-    beside = (
-        "serve",
-        "debug",
-        "perf",
-        "examples",
-        "view",
-        "studio",
-        "sweep",
-        "compare",
-        "eval",
-        "export",
-    )
-    for name in (*COMMANDS, *beside):
+    beside = ("serve", "debug", "perf", "examples", "view", "studio")
+    of_lab = ("sweep", "compare", "eval", "export", "data", "experiences")
+    for name in (*COMMANDS, *beside, *of_lab):
         found = root.resolve_command(None, [name])[1]
         parts += [command_entry(*named) for named in commands(f"trinity {name}", found)]
     return "\n".join(parts)

@@ -22,6 +22,10 @@ def trinity_commands() -> dict[str, ComponentSpec]:
         "data": ComponentSpec(
             "trinity_lab.data_command:data", "Find bad rows of a data set before training on it."
         ),
+        "experiences": ComponentSpec(
+            "trinity_lab.experiences_command:experiences",
+            "Show or export the samples that a run trained.",
+        ),
         "export": ComponentSpec(
             "trinity_lab.export_command:export", "Write a trained model, with its model card."
         ),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-
 from trinity.cli.output import indented, is_standard_output, plain, whole_file
 from trinity.errors import ConfigError
 
