@@ -31,7 +31,7 @@ def collapsing(config_dict, taskset, rows, plugin_dir, write_yaml):
     """Return the arguments of a run that collapses within a few steps."""
     taskset["default_reward_fn_type"] = "distinct_even_reward"
     config_dict["algorithm"]["optimizer"]["lr"] = 0.5
-    config_dict["buffer"] |= {"total_epochs": None, "total_steps": 40}
+    config_dict["buffer"]["total_steps"] = 40
     held_out = taskset | {"name": "held_out", "repeat_times": 2}
     config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [held_out]
     config_dict["explorer"] |= {"eval_interval": 1, "eval_on_startup": True}
@@ -67,8 +67,9 @@ def check(run_dir, status: str) -> None:
 
 
 def test_the_best_checkpoints_of_a_run_that_collapses_stay(trinity, collapsing, run_dir) -> None:
-    said = trinity("run", "--local", *collapsing, "--set", "buffer.total_steps=3").stdout
-    assert "stopping early" not in said
+    short = trinity("run", "--local", *collapsing, "--set", "buffer.total_steps=3")
+    assert short.code == 0, short.stderr
+    assert "stopping early" not in short.stdout
     said = trinity("run", "--local", *collapsing).stdout  # goes on with the counts of the first
 
     assert f"stopping early: {NAME} has not improved" in said

@@ -12,16 +12,29 @@ from pathlib import Path
 
 import pytest
 
+REWARD = """
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+
+
+@REWARD_FUNCTIONS.register_module("even_reward")
+class EvenReward(RewardFn):
+    def __call__(self, *, response_token, **kwargs) -> dict[str, float]:
+        return {"even": sum(int(token) % 2 == 0 for token in response_token) / 8}
+"""
+
 
 @pytest.fixture
-def trained(config_dict, taskset, write_yaml, trinity, run_dir):
+def trained(config_dict, taskset, write_yaml, trinity, run_dir, plugin_dir):
     """Return the checkpoint of a run that trained LoRA adapters for two steps."""
     pytest.importorskip("peft")
     config_dict["model"]["lora_configs"] = [{"name": "lora", "lora_rank": 4, "lora_alpha": 64}]
     config_dict["algorithm"]["optimizer"]["lr"] = 0.05
+    taskset["default_reward_fn_type"] = "even_reward"
     held_out = taskset | {"name": "held_out", "repeat_times": 2}
     config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [held_out]
-    ended = trinity("run", "--local", "--config", write_yaml(config_dict))
+    folder = plugin_dir(REWARD, "rewards_of_test.py")
+    file = write_yaml(config_dict)
+    ended = trinity("run", "--local", "--config", file, "--plugin-dir", folder)
     assert ended.code == 0, ended.stdout + ended.stderr
     return run_dir / "global_step_2"
 
@@ -82,7 +95,7 @@ def test_a_sweep_that_is_killed_twice_gives_the_numbers_of_one_that_is_not(
 ) -> None:
     held_out = taskset | {"name": "held_out", "repeat_times": 2}
     config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [held_out]
-    config_dict["buffer"] |= {"total_epochs": None, "total_steps": 6}
+    config_dict["buffer"]["total_steps"] = 6
     config_dict["trainer"] = {"save_interval": 1}
     config_dict["sweep"] = {"algorithm.policy_loss_fn": ["ppo", "gspo"], "seed": 2}
     file = write_yaml(config_dict)
