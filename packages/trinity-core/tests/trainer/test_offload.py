@@ -22,7 +22,7 @@ PPO = {"algorithm_type": "ppo", "advantage_fn": "ppo"}  # has a critic
 
 
 def to(dtype):
-    return lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor
+    return lambda tensor: (tensor.to(dtype) if tensor.is_floating_point() else tensor).detach()
 
 
 def taken_away(trainer, *, weights=True, states=True):
