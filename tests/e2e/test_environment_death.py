@@ -225,13 +225,13 @@ def test_an_environment_that_cannot_close_is_told_once_and_stops_nothing(
 
 
 def test_a_run_that_is_stopped_at_once_leaves_no_environment(
-    of_houses, trinity_program, pids, status_of
+    of_houses, trinity_forked, pids, status_of
 ) -> None:
     arguments, env = of_houses(stop=0, hang=1)
 
-    ended = trinity_program(*arguments, env=env)
+    ended = trinity_forked(*arguments, **env)
 
-    assert ended.returncode == 130, ended.stderr
+    assert ended.code == 130, ended.stderr
     assert "Traceback" not in ended.stderr
     assert status_of()["status"] == "interrupted"
     assert pids()
