@@ -299,10 +299,11 @@ def gpu_rehearsal(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def studio(session: nox.Session) -> None:
-    """Configure by clicking in Chromium, train, kill the studio, stop a run over Ray there."""
+    """Configure by clicking in Chromium, train, kill the studio, stop a run; look at charts."""
     own = "packages/trinity-studio"
     session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", own, "pytest", "playwright")
-    chosen = ["-m", "acceptance", f"{own}/tests/test_in_a_browser.py", *session.posargs]
+    names = ("test_in_a_browser", "test_viewer_in_a_browser")
+    chosen = ["-m", "acceptance", *(f"{own}/tests/{name}.py" for name in names), *session.posargs]
     session.run("python", "-m", "pytest", *chosen, env=RUN_ENV)
 
 

@@ -4,7 +4,7 @@
 
 Makes a run directory as a run leaves it (metrics, samples, rollouts), opens it in the viewer and
 asks for each page six times: the first answer may have to find out what the others know, of which
-the fastest counts.
+the fastest counts. Beside it stand small runs of several settings and seeds, which are compared.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from starlette.testclient import TestClient
 from tokenizers import Tokenizer, models
 from trinity.common.codec import Column
 from trinity.common.config import Config
+from trinity.common.experience import EID, Experience
 from trinity.runtime.record.rundir import write_manifests
 from trinity.runtime.record.sample_files import FOLDER, encode
+from trinity.runtime.record.samples import EvaluationLog
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
 
@@ -37,11 +39,14 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--experiences", type=int, default=100_000)
     options.add_argument("--tokens", type=int, default=256, help="of an experience, half a prompt")
+    options.add_argument("--runs", type=int, default=200, help="the large one and small ones")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder) / "run"
+        directory = Path(folder) / "a-run"
         num_steps = -(-chosen.experiences // PER_STEP)
         write_run(directory, num_steps=num_steps, num_tokens=chosen.tokens)
+        for number in range(1, chosen.runs):
+            write_small_run(Path(folder) / f"run-{number:03}", number=number)
         size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
         print(f"{num_steps * PER_STEP:,} experiences, {num_steps} steps, {size / 1e6:,.0f} MB")
         return 1 if _is_slow(directory, num_steps) else 0
@@ -50,6 +55,7 @@ def main() -> int:
 def write_run(directory: Path, *, num_steps: int, num_tokens: int) -> None:
     """Write a run directory of so many steps."""
     config = Config()
+    _evaluation(directory, num_tokens)
     for name in (FOLDER, "monitor", "buffer", "global_step_1/actor/huggingface"):
         (directory / name).mkdir(parents=True)
     write_manifests(config, plugins=[], directory=directory)
@@ -67,6 +73,35 @@ def write_run(directory: Path, *, num_steps: int, num_tokens: int) -> None:
             metrics.writelines(json.dumps(row) + "\n" for row in _metrics(step))
             rows = [_rollout(step, number, num_tokens) for number in range(PER_STEP)]
             rollouts.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def write_small_run(directory: Path, *, number: int) -> None:
+    """Write one of many runs: fifty steps with their metrics, a setting and a seed of its own."""
+    (directory / "monitor").mkdir(parents=True)
+    config = Config(seed=number % 5, name=directory.name)
+    config.algorithm.optimizer.lr = 1e-4 * (1 + number // 5)
+    write_manifests(config, plugins=[], directory=directory)
+    rows = [row for step in range(1, 51) for row in _metrics(step)]
+    rows += [{"step": step, "role": "explorer", "eval/held_out/reward/mean@4": step / 50 + number}
+             for step in range(0, 51, 10)]  # fmt: skip
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (directory / "monitor" / "metrics.jsonl").write_text(lines)
+
+
+def _evaluation(directory: Path, num_tokens: int) -> None:
+    """Keep the samples of an evaluation of 250 tasks, four tries each."""
+    rows = [
+        Experience(
+            tokens=[(task + place) % WORDS for place in range(num_tokens)],
+            prompt_length=num_tokens // 2,
+            logprobs=[-0.5] * (num_tokens - num_tokens // 2),
+            reward=float((task + run) % 2),
+            eid=EID(batch="eval", task=task, run=run),
+        )
+        for task in range(250)
+        for run in range(4)
+    ]
+    EvaluationLog(directory, limit=10**9, is_bench=False).evaluated(10, "held_out", rows)
 
 
 def _block(step: int, num_tokens: int, dice: np.random.Generator) -> bytes:
@@ -116,21 +151,27 @@ def _rollout(step: int, number: int, num_tokens: int) -> dict[str, Any]:
 def _is_slow(directory: Path, num_steps: int) -> bool:
     began = time.perf_counter()
     client = TestClient(
-        app_of(lambda: find_runs([directory]), token="t"), base_url="http://127.0.0.1"
+        app_of(lambda: find_runs([directory.parent]), token="t"), base_url="http://127.0.0.1"
     )
     client.get("/t/run/0")
     opened = time.perf_counter() - began
-    print(f"{'opened':28} {opened * 1000:8.0f} ms")
+    print(f"{'opened':44} {opened * 1000:8.0f} ms")
     middle = num_steps // 2
     pages = ("", "/live", f"/step/{middle}", f"/step/{middle + 1}?order=reward", "/step/1?page=3",
              f"/task/{middle}/3", f"/task/{num_steps}/31", "/rollouts", "/rollouts?page=500",
-             f"/task/{middle}/4", "/failures", "/provenance")  # fmt: skip
+             f"/task/{middle}/4", "/failures", "/provenance", "/metrics", "/evaluations/0",
+             "/evaluations/0?q=word999&only=mixed", "/search?q=word", "/search?q=nobody+says+this",
+             )  # fmt: skip
+    several = "&".join(f"run={number}" for number in range(1, 51))
+    whole = ("/", "/?sort=best&down=1&q=run-1", "/runs.csv", f"/compare?{several}",
+             f"/compare/metrics?{several}", f"/compare/samples?{several}",
+             f"/series.json?name=actor/loss&by_seed=1&{several}")  # fmt: skip
     slowest = 0.0
-    for page in pages:
-        times = [_seconds(client, f"/t/run/0{page}") for _ in range(6)]
+    for page in [*(f"/run/0{page}" for page in pages), *whole]:
+        times = [_seconds(client, f"/t{page}") for _ in range(6)]
         best = min(times[1:])
         slowest = max(slowest, best)
-        print(f"{page or '/':28} {times[0] * 1000:8.0f} ms first {best * 1000:6.0f} ms then")
+        print(f"{page[:44]:44} {times[0] * 1000:8.0f} ms first {best * 1000:6.0f} ms then")
     return opened > 1.0 or slowest > 0.1
 
 

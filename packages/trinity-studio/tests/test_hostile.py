@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from trinity.runtime.record.samples import EvaluationLog
 from trinity_studio.view.export import write_report
+from trinity_studio.view.notes import write_notes
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.shown import MAX_SHOWN, shown
 
@@ -49,6 +51,10 @@ def hostile(built):
     )
     built.samples(7, [row])
     built.rollouts(row)
+    log = EvaluationLog(built.path, limit=10**7, is_bench=False)
+    log.evaluated(7, HOSTILE["script"], [row])
+    built.metrics({"step": 1, "role": "explorer", HOSTILE["attribute"] + everything: 1.0})
+    write_notes(built.path, tags=[HOSTILE["image"]], note=HOSTILE["bidi"])
     built.status(status="failed", error=everything)
     (built.path / "trinity.log").write_text(
         f"2030-01-02 10:00:00,000 ERROR trinity.x: {HOSTILE['script']}\n{HOSTILE['image']}\n"
@@ -57,18 +63,22 @@ def hostile(built):
     return built
 
 
-PAGES = ("", "live", "step/7", "task/7/0", "rollouts", "exchanges/7/0/0", "failures", "provenance")
+PAGES = ("", "live", "step/7", "task/7/0", "rollouts", "exchanges/7/0/0", "failures", "provenance",
+         "metrics", "evaluations", "evaluations/0", "search?q=7*7", "/", "/compare",
+         "/compare/metrics", "/compare/samples")  # fmt: skip
+_QUIET = {"failures", "provenance", "metrics", "evaluations", "/", "/compare", "/compare/metrics"}
+_OWN = re.compile('<script src="/a-token/static/(script|uplot).js" defer></script>')
 
 
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_holds_markup_or_controls_of_others(path, hostile, browse) -> None:
     html = browse(hostile.path).html(path)
 
-    own = re.sub(r'<script src="/a-token/static/script.js" defer></script>', "", html)
+    own = _OWN.sub("", html)
     assert TAG.search(own) is None
     assert re.search(r"<[^>]*\son\w+=", own) is None
     assert re.search("[\x00\x1b\x07\u202e\u2066]", own) is None
-    assert "{{ 7*7 }}" in html or path in {"failures", "provenance"}
+    assert "{{ 7*7 }}" in html or path in _QUIET
 
 
 def test_the_report_holds_none_either_and_loads_nothing(hostile, tmp_path) -> None:

@@ -115,7 +115,7 @@ def test_several_runs_share_charts_and_can_be_chosen(built, browse, tmp_path) ->
     both, one = page.html("/"), page.html("/?run=1")
 
     assert both.count("<polyline") == 2 * one.count("<polyline") == 6
-    assert 'class="key c1">other' in one
+    assert 'class="key c0">other' in one
     assert "rft" in page.text("/run/0")
 
 

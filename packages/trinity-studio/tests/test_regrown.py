@@ -27,10 +27,10 @@ def samples_of(built, steps) -> bytes:
 def test_samples_that_were_cut_back_and_grew_again_are_found_anew(built, rewards, is_live) -> None:
     samples_of(built, [(1, 0.5), (2, 0.75), (3, 0.25)])
     trained = Trained(built.path)
-    trained.follow(is_live=is_live)
+    trained.follow(is_live=lambda: is_live)
 
     samples_of(built, [(1, 0.5), (2, rewards[0]), (3, rewards[1]), (4, 0.5)])
-    trained.follow(is_live=is_live)
+    trained.follow(is_live=lambda: is_live)
 
     found = [trained.step(step) for step in trained.steps]
     assert [problem for _, problem in found] == [""] * 4
@@ -43,11 +43,11 @@ def test_a_torn_end_that_was_cut_off_and_grew_again_is_no_problem(built) -> None
     (path,) = (built.path / "samples").iterdir()
     path.write_bytes(path.read_bytes()[:-5])
     trained = Trained(built.path)
-    trained.follow(is_live=False)
+    trained.follow(is_live=lambda: False)
     assert (trained.steps, len(trained.problems)) == ([1], 1)
 
     samples_of(built, [(1, 0.5), (2, 0.25), (3, 0.5)])
-    trained.follow(is_live=False)
+    trained.follow(is_live=lambda: False)
 
     assert (trained.steps, trained.problems) == ([1, 2, 3], [])
 

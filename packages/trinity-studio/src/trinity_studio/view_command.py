@@ -41,11 +41,18 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
     export: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write one HTML file and exit.")
     ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WORD", help="Tag the runs and exit; -WORD removes it. Repeatable."),
+    ] = None,
+    note: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Write a note beside the runs and exit.")
+    ] = None,
 ) -> None:
     """Show runs in a browser: curves, samples, failures, settings; updated live.
 
-    Reads run directories and changes nothing. Listens at 127.0.0.1 only. The printed address
-    contains a token; whoever has it can read the runs.
+    Reads run directories and changes nothing; --tag and --note write notes.json. Listens at
+    127.0.0.1 only. The printed address contains a token; whoever has it can read the runs.
     """
     from trinity_studio.view.run import find_runs
 
@@ -54,6 +61,9 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
     found = find()
     if table:
         typer.echo(f"--table {table} is not needed: experiences are read from the run directory")
+    if tag or note is not None:
+        _note(found, tags=tag or [], note=note)
+        return
     if export is not None:
         _export(found, ledgers, export)
         return
@@ -67,6 +77,14 @@ def view(  # noqa: PLR0913, PLR0917 -- the options of a command
         f"Open that address; whoever has it can read these runs. Ctrl-C ends it."
     )
     serve(app, listening, message=message, lifespan="off")
+
+
+def _note(runs: list[Run], *, tags: list[str], note: str | None) -> None:
+    from trinity_studio.view.notes import write_notes
+
+    for run in runs:
+        written = write_notes(run.directory, tags=tags, note=note)
+        typer.echo(f"{run.name}: {' '.join([*written.tags, written.note]).strip() or 'no note'}")
 
 
 def _export(runs: list[Run], ledgers: list[Address], file: Path) -> None:

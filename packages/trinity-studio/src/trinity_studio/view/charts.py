@@ -13,12 +13,20 @@ if TYPE_CHECKING:
 
     from trinity_studio.view.metrics_file import Series
 
-__all__ = ["Line", "chart", "smoothed"]
+__all__ = ["Line", "chart", "smoothed", "svg_file"]
 
 WIDTH, HEIGHT = 420, 190
 LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 24
 MAX_POINTS = 400  # more are drawn as means of neighbours
 NUM_COLOURS = 8  # of the style sheet
+_COLOURS = ("#1259a8", "#c2571a", "#27803c", "#8a3ea8", "#b3263f", "#00808a", "#7a6000", "#555f6e")
+_SVG_STYLE = (
+    "text{font-family:system-ui,sans-serif}.grid{stroke:#e8ebf0}.tick{font-size:11px;fill:#5b6675}"
+    ".end{text-anchor:end}.mid{text-anchor:middle}.band{fill:currentColor;opacity:.15}"
+    ".line{fill:none;stroke:currentColor;stroke-width:2}.dot{fill:currentColor}"
+    ".faint{opacity:.3;stroke-width:1}"
+    + "".join(f".c{place}{{color:{colour}}}" for place, colour in enumerate(_COLOURS))
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +39,8 @@ class Line:
         colour: which of the style sheet's.
         is_dots: dots instead of a line.
         is_faint: in the background.
+        low: below it, the lower edge of a band; None: there is no band.
+        high: the upper edge.
     """
 
     label: str
@@ -38,24 +48,34 @@ class Line:
     colour: int = 0
     is_dots: bool = False
     is_faint: bool = False
+    low: Series | None = None
+    high: Series | None = None
 
 
-def chart(title: str, lines: Sequence[Line], *, note: str = "", floor: float = 0.0) -> Markup:
+def chart(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    note: str = "",
+    still: str = "",
+    floor: float = 0.0,
+    source: str = "",
+) -> Markup:
     """Return a chart with its legend; empty where no line has a point.
 
     Args:
         title: of it.
         lines: what it holds.
         note: beside the title.
+        still: what more there is to say of this drawing, and not of the script's.
         floor: the least that the axis of values spans, so that noise is not drawn as movement;
             where it does, the axis says so.
+        source: query of its numbers, from which the script draws it; "": it stays as it is.
     """
     drawn = [line for line in lines if any(math.isfinite(value) for _, value in line.points)]
     if not drawn:
         return Markup("")
-    points = [p for line in drawn for p in line.points if math.isfinite(p[1])]
-    frame = _Frame.of(points, floor=floor)
-    body = Markup("").join([frame.axes(), *(_drawn(line, frame) for line in drawn)])
+    body = _body(drawn, floor=floor)
     named = [line for line in drawn if line.label]
     legend = Markup("").join(
         Markup('<span class="key c{}">{}</span>').format(line.colour % NUM_COLOURS, line.label)
@@ -64,10 +84,52 @@ def chart(title: str, lines: Sequence[Line], *, note: str = "", floor: float = 0
     last = drawn[-1].points[-1] if len(drawn) == 1 else None
     value = Markup('<span class="last">{}</span>').format(f"{last[1]:.4g}") if last else ""
     return Markup(
-        '<figure class="chart"><figcaption>{}{}<span class="note">{}</span></figcaption>'
+        '<figure class="chart" data-source="{}">'
+        '<figcaption>{}{}<span class="note">{}<span class="still">{}</span></span></figcaption>'
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
         '<div class="legend">{}</div></figure>'
-    ).format(title, value, note, WIDTH, HEIGHT, title, body, legend)
+    ).format(source, title, value, note, still, WIDTH, HEIGHT, title, body, legend)
+
+
+def svg_file(title: str, lines: Sequence[Line]) -> str:
+    """Return a chart as a file that opens everywhere: with its title, legend and colours."""
+    drawn = [line for line in lines if any(math.isfinite(value) for _, value in line.points)]
+    named = [line for line in drawn if line.label]
+    keys = Markup("").join(
+        Markup(
+            '<rect class="c{}" x="{}" y="{}" width="9" height="9" fill="currentColor"/>'
+            '<text class="tick" x="{}" y="{}">{}</text>'
+        ).format(line.colour % NUM_COLOURS, LEFT, top, LEFT + 14, top + 9, line.label)
+        for top, line in ((HEIGHT + 8 + 16 * place, line) for place, line in enumerate(named))
+    )
+    height = HEIGHT + 36 + 16 * len(named)
+    return Markup(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -22 {} {}" width="{}" height="{}">'
+        '<style>{}</style><rect y="-22" width="100%" height="100%" fill="#fff"/>'
+        '<text x="8" y="-7" font-weight="600" font-size="13">{}</text>{}{}</svg>\n'
+    ).format(
+        WIDTH, height, 2 * WIDTH, 2 * height, Markup(_SVG_STYLE), title,
+        _body(drawn, floor=0.0) if drawn else "", keys,
+    )  # fmt: skip
+
+
+def _body(drawn: Sequence[Line], *, floor: float) -> Markup:
+    edges = [edge for line in drawn for edge in (line.low, line.high) if edge is not None]
+    points = [p for own in (*(line.points for line in drawn), *edges) for p in own]
+    frame = _Frame.of([p for p in points if math.isfinite(p[1])], floor=floor)
+    parts = (_band(line, frame) + _drawn(line, frame) for line in drawn)
+    return Markup("").join([frame.axes(), *parts])
+
+
+def _band(line: Line, frame: _Frame) -> Markup:
+    """Return the area between the edges of a line; empty where it has none."""
+    if line.low is None or line.high is None or len(line.low) < 2:
+        return Markup("")
+    path = [*_thinned(line.high), *reversed(_thinned(line.low))]
+    points = " ".join(f"{frame.x(step):.1f},{frame.y(value):.1f}" for step, value in path)
+    return Markup('<polygon class="band c{}" points="{}"/>').format(
+        line.colour % NUM_COLOURS, points
+    )
 
 
 def smoothed(points: Series, *, width: int = 10) -> Series:

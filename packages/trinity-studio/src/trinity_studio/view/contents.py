@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity_studio.view.conversation import MAX_TOKENS, facts, shown_sample
+from trinity_studio.view.evaluations import evaluation_of, evaluations_of
 from trinity_studio.view.exchanges import is_exchange, listed
 from trinity_studio.view.failures import log_problems
 from trinity_studio.view.figures import compared, figures, flat_figures, times_of
 from trinity_studio.view.ledger import read_experiences, read_ledger, unasked
+from trinity_studio.view.metric_names import metric_groups
+from trinity_studio.view.reward_groups import reward_groups
+from trinity_studio.view.runs_table import row_of, table_of
+from trinity_studio.view.search import search
 from trinity_studio.view.service import read_served, read_service
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from starlette.datastructures import QueryParams
     from starlette.requests import Request
     from trinity.runtime.record.sample_files import Sample
     from trinity_ledger.address import Address
@@ -27,6 +33,7 @@ __all__ = ["Contents", "experiences_in"]
 
 PER_PAGE = 16
 _STEPS = 60
+_MOST_RUNS = 12  # whose charts stand below the table
 _CALLS = 100  # of a try, or of a run of a service
 _TASKS_PER_PAGE = 6  # whole groups are read, whatever is drawn of them
 
@@ -41,13 +48,16 @@ class Contents:
     def __init__(self, servers: Collection[Address] | None = ()) -> None:
         self._servers = servers
 
-    def index(self, runs: Sequence[Run], *, chosen: set[int]) -> Values:
-        """Return all runs in a table, and the chosen ones in the same charts; none: all."""
+    def index(self, runs: Sequence[Run], *, query: QueryParams) -> Values:
+        """Return the runs in a table, and in the same charts unless there are many."""
         for run in runs:
             run.follow()
-        wanted = {place: run for place, run in enumerate(runs) if not chosen or place in chosen}
-        rows = [_row(run) for run in runs]
-        return {"rows": rows, "chosen": chosen, "charts": compared(wanted)}
+        found = table_of(runs, query=query)
+        places = [row["place"] for row in found["rows"]]
+        given = {int(one) for one in query.getlist("run") if one.isdecimal() and len(one) < 9}
+        chosen = {place: runs[place] for place in places if not given or place in given}
+        charts = compared(chosen) if len(chosen) <= _MOST_RUNS else []
+        return found | {"charts": charts, "chosen": chosen, "most_runs": _MOST_RUNS}
 
     def overview(self, run: Run, request: Request | None = None) -> Values:
         """Return the state of a run, its charts and its steps."""
@@ -57,7 +67,7 @@ class Contents:
         page = _whole(query.get("page"), 0)
         newest = list(reversed(steps))
         return {
-            "row": _row(run),
+            "row": row_of(run),
             "error": masker.text(str(run.status.get("error") or "")),
             "problems": [masker.text(one) for one in run.problems()],
             "charts": figures(run),
@@ -94,7 +104,27 @@ class Contents:
             "before": max((one for one in steps if one < step), default=None),
             "after": min((one for one in steps if one > step), default=None),
             "has_text": run.text is not None,
+            "groups": reward_groups(samples),
         }
+
+    def metrics(self, run: Run, request: Request) -> Values:
+        """Return all metrics of the run by name."""
+        return metric_groups({0: run}, query=request.query_params) | {"is_live": run.is_live}
+
+    def evaluations(self, run: Run, request: Request | None = None) -> Values:
+        """Return the evaluations whose samples are kept."""
+        return {"evaluations": evaluations_of(run)}
+
+    def evaluation(self, run: Run, request: Request) -> Values:
+        """Return the samples of one evaluation, a page of them."""
+        number = request.path_params["evaluation"]
+        return evaluation_of(run, number, query=request.query_params)
+
+    def search(self, run: Run, request: Request) -> Values:
+        """Return what workflows returned that says a text."""
+        query = request.query_params
+        text, start = query.get("q", ""), _place(query.get("from"))
+        return {"q": text, "found": search(run.rollouts.path, text, start=start) if text else None}
 
     def task(self, run: Run, request: Request) -> Values:
         """Return all tries of a task beside each other."""
@@ -214,27 +244,6 @@ def _calls(requests: Sequence[tuple[int, Node]], request: Request) -> Values:
     }
 
 
-def _row(run: Run) -> Values:
-    """Return a run as a row of a table."""
-    reward = run.metrics.series("rollout/reward/mean", role="explorer")
-    held_out = [name for name in run.metrics.names("eval/") if "/reward/mean@" in name]
-    evaluated = run.metrics.series(*held_out) if held_out else []
-    loss = run.metrics.series("actor/loss", role="trainer")
-    return {
-        "state": run.state,
-        "explored": max((s for s, _ in reward), default=run.status.get("explore_steps", 0)),
-        "trained": max((s for s, _ in loss), default=run.status.get("train_steps", 0)),
-        "total": run.status.get("total_steps", 0),
-        "explores": run.status.get("mode") != "train",
-        "seconds": run.status.get("seconds"),
-        "reward": reward[-1][1] if reward else None,
-        "first_evaluation": evaluated[0][1] if evaluated else None,
-        "evaluation": evaluated[-1][1] if evaluated else None,
-        "loss": loss[-1][1] if loss else None,
-        "num_samples": run.trained.num_samples,
-    }
-
-
 def _step_row(run: Run, step: int) -> Values:
     return {"step": step, "count": run.trained.count(step)}
 
@@ -276,6 +285,11 @@ def _run_of(row: Values) -> int:
 
 def _known(value: float | None) -> float:
     return float("-inf") if value is None else value
+
+
+def _place(text: str | None) -> int:
+    """Return a byte of a file."""
+    return int(text) if text and text.isdecimal() and len(text) < 16 else 0
 
 
 def _whole(text: str | None, default: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from trinity.runtime.record.step_times import step_times
 
@@ -42,13 +43,20 @@ _CHARTS: tuple[tuple[str, str, str, tuple[str, ...], float], ...] = (
 def figures(run: Run) -> list[Markup]:
     """Return the charts of one run, those alone that have something to show."""
     rewards = _rewards(run)
-    note = "mean of a step; bold: of the last ten" if rewards[0].is_faint else "mean of a step"
-    found = [chart("reward", rewards, note=note, floor=_REWARD_FLOOR)]
+    evaluated = [name for name, _ in _evaluated(run)]
+    source = _source(run, "rollout/reward/mean", *evaluated)
+    still = "; bold: of the last ten" if rewards[0].is_faint else ""
+    note = "mean of a step"
+    found = [chart("reward", rewards, note=note, still=still, floor=_REWARD_FLOOR, source=source)]
     for title, note, role, names, floor in _CHARTS:
         points = run.metrics.series(*names, role=role)
         if _is_worth(title, points):
-            found.append(chart(title, [Line(label="", points=points)], note=note, floor=floor))
-    times = chart("where the time goes", _times(run), note="seconds by side", floor=_TIME_FLOOR)
+            lines, source = [Line(label="", points=points)], _source(run, *names, most=1)
+            found.append(chart(title, lines, note=note, floor=floor, source=source))
+    sides = _source(run, "time/rollout_s", "time/train_s", "time/sync_s")
+    times = chart(
+        "where the time goes", _times(run), note="seconds by side", floor=_TIME_FLOOR, source=sides
+    )
     found.append(times)
     return [one for one in found if one]
 
@@ -64,22 +72,28 @@ def flat_figures(run: Run) -> list[str]:
 
 def compared(runs: Mapping[int, Run]) -> list[Markup]:
     """Return the charts of several runs, a line each in the colour of its number."""
-    reward = ("reward", "mean of ten steps", _E, ("rollout/reward/mean",), _REWARD_FLOOR)
+    reward = ("reward", "mean of a step", _E, ("rollout/reward/mean",), _REWARD_FLOOR)
     charts = []
     for title, note, role, names, floor in (reward, *_CHARTS):
         found = {place: run.metrics.series(*names, role=role) for place, run in runs.items()}
         lines = [
-            Line(label=runs[place].name, colour=place, points=_smooth(title, points))
-            for place, points in found.items()
+            Line(label=runs[place].name, colour=colour, points=points)
+            for colour, (place, points) in enumerate(found.items())
         ]
-        charts.append(chart(title, lines, note=note, floor=floor))
+        source = next((one for run in runs.values() if (one := _source(run, *names, most=1))), "")
+        charts.append(chart(title, lines, note=note, floor=floor, source=source))
     lines = [
-        Line(label=run.name, colour=place, points=points)
-        for place, run in runs.items()
+        Line(label=run.name, colour=colour, points=points)
+        for colour, run in enumerate(runs.values())
         for _, points in _evaluations(run)[:1]
     ]
+    sets = [name for run in runs.values() for name, _ in _evaluated(run)[:1]]
     held_out = chart(
-        "reward on held-out tasks", lines, note="first set of each", floor=_REWARD_FLOOR
+        "reward on held-out tasks",
+        lines,
+        note="first set of each",
+        floor=_REWARD_FLOOR,
+        source=urlencode([("name", name) for name in dict.fromkeys(sets)]),
     )
     charts.insert(1, held_out)
     return [one for one in charts if one]
@@ -90,6 +104,12 @@ def times_of(run: Run) -> StepTimes | None:
     num_steps = len(run.metrics.series("time/step_s", "time/train_s"))
     skip = max(3 if num_steps > 6 else 0, num_steps - _TIMED)
     return step_times(_timed(run, after=skip), skip=skip)
+
+
+def _source(run: Run, *names: str, most: int = 9) -> str:
+    """Return the query of the metrics that a run has; the script draws a chart of them."""
+    there = [name for name in names if run.metrics.series(name)][:most]
+    return urlencode([("name", name) for name in there])
 
 
 def _is_worth(title: str, points: Series) -> bool:
@@ -108,7 +128,7 @@ def _timed(run: Run, *, after: int) -> list[dict[str, float]]:
 def _rewards(run: Run) -> list[Line]:
     points = run.metrics.series("rollout/reward/mean", role=_E)
     lines = [Line(label="", points=points, is_faint=True)] if len(points) > _SMOOTH else []
-    smooth = _smooth("reward", points)
+    smooth = _smooth(points)
     lines.append(Line(label="training tasks" if points else "", points=smooth))
     for place, (name, own) in enumerate(_evaluations(run), start=1):
         lines.append(Line(label=f"held out: {name}", points=own, colour=place, is_dots=True))
@@ -116,8 +136,13 @@ def _rewards(run: Run) -> list[Line]:
 
 
 def _evaluations(run: Run) -> list[tuple[str, Series]]:
+    return [(name.split("/")[1], points) for name, points in _evaluated(run)]
+
+
+def _evaluated(run: Run) -> list[tuple[str, Series]]:
+    """Return the mean rewards of evaluations by the names of their metrics."""
     names = [name for name in run.metrics.names("eval/") if "/reward/mean@" in name]
-    return [(name.split("/")[1], run.metrics.series(name)) for name in names]
+    return [(name, run.metrics.series(name)) for name in names]
 
 
 def _times(run: Run) -> list[Line]:
@@ -129,7 +154,5 @@ def _times(run: Run) -> list[Line]:
     ]
 
 
-def _smooth(title: str, points: Series) -> Series:
-    return (
-        smoothed(points, width=_SMOOTH) if title == "reward" and len(points) > _SMOOTH else points
-    )
+def _smooth(points: Series) -> Series:
+    return smoothed(points, width=_SMOOTH) if len(points) > _SMOOTH else points

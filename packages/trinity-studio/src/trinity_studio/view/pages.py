@@ -5,15 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, PlainTextResponse
 from trinity.errors import ConfigError
 
+from trinity_studio.view.comparing import compare, compare_metrics, compare_samples
 from trinity_studio.view.contents import Contents, experiences_in
+from trinity_studio.view.downloads import csv_response, series
 from trinity_studio.view.ledger import read_ledger
+from trinity_studio.view.runs_table import runs_csv
 from trinity_studio.view.shown import number, shown
 
 if TYPE_CHECKING:
@@ -96,10 +99,23 @@ class Pages:
             ("/service/{served:int}", own.served, "served.html"),
             ("/failures", own.failures, "failures.html"),
             ("/provenance", own.provenance, "provenance.html"),
+            ("/metrics", own.metrics, "metrics.html"),
+            ("/evaluations", own.evaluations, "evaluations.html"),
+            ("/evaluations/{evaluation:int}", own.evaluation, "evaluation.html"),
+            ("/search", own.search, "search.html"),
         ):
             found[f"/run/{{number:int}}{path}"] = self._page(
                 partial(self._of_run, content), template
             )
+        for path, of_several, template in (
+            ("", compare, "compare.html"),
+            ("/metrics", compare_metrics, "metrics.html"),
+            ("/samples", compare_samples, "same_tasks.html"),
+        ):
+            found[f"/compare{path}"] = self._page(partial(self._of_several, of_several), template)
+        found["/runs.csv"] = self._file(self._csv)
+        for kind in ("json", "svg", "csv"):
+            found[f"/series.{kind}"] = self._file(partial(self._series, kind))
         for path, what, template in (
             ("", lambda address, _: {"ledger": read_ledger(address)}, "ledger.html"),
             ("/experiences", experiences_in, "ledger_experiences.html"),
@@ -124,11 +140,40 @@ class Pages:
 
         return answer
 
+    def _file(self, content: Callable[[Request], Response]) -> Page:
+        async def answer(request: Request) -> Response:
+            return await run_in_threadpool(content, request)
+
+        return answer
+
     def _index(self, request: Request) -> dict[str, Any]:
         self._look_again()
-        chosen = {int(one) for one in request.query_params.getlist("run") if one.isdecimal()}
         names = [one.name for one in self._ledgers]
-        return {"ledgers": names} | self._contents.index(self._runs, chosen=chosen)
+        return {"ledgers": names} | self._contents.index(self._runs, query=request.query_params)
+
+    def _csv(self, request: Request) -> Response:
+        for run in self._runs:
+            run.follow()
+        return csv_response(runs_csv(self._runs, query=request.query_params), name="runs.csv")
+
+    def _series(self, kind: str, request: Request) -> Response:
+        return series(self._chosen(request), request.query_params, kind=kind)
+
+    def _chosen(self, request: Request) -> dict[int, Run]:
+        """Return the runs that an address names, as they are now; none: all."""
+        runs, given = list(self._runs), request.query_params.getlist("run")
+        places = {int(one) for one in given if one.isdecimal() and len(one) < 9}
+        chosen = {place: run for place, run in enumerate(runs) if not given or place in places}
+        for run in chosen.values():
+            run.follow()
+        return chosen
+
+    def _of_several(
+        self, content: Callable[..., dict[str, Any]], request: Request
+    ) -> dict[str, Any]:
+        chosen = self._chosen(request)
+        query = urlencode([("run", place) for place in chosen])
+        return {"chosen": chosen, "runs_query": query} | content(chosen, request.query_params)
 
     def _look_again(self) -> None:
         """Add the runs and stages that have begun since."""
@@ -144,7 +189,9 @@ class Pages:
             return None
         run = self._runs[place]
         run.follow()
-        return {"run": run, "number_of_run": place} | content(run, request)
+        return {"run": run, "number_of_run": place, "runs_query": f"run={place}"} | content(
+            run, request
+        )
 
     def _of_ledger(
         self, content: Callable[..., dict[str, Any]], request: Request

@@ -11,7 +11,7 @@ from trinity.common.config.kept import flat, kept_settings
 from trinity.common.secrets import Masker, known_secrets, secrets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 __all__ = ["FILES", "Provenance", "read_provenance"]
@@ -31,6 +31,7 @@ class Provenance:
         starts: each start: when, from where, with what.
         masker: hides the secrets of the settings.
         values: the settings by path.
+        leaves: as ``settings``, by path, with the entries of lists by their numbers; to compare.
         problems: what could not be read.
     """
 
@@ -39,6 +40,7 @@ class Provenance:
     starts: list[dict[str, Any]] = field(default_factory=list)
     masker: Masker = field(default_factory=Masker)
     values: dict[str, Any] = field(default_factory=dict)
+    leaves: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -67,8 +69,24 @@ def read_provenance(directory: Path) -> Provenance:
             for path, value in flat(config)
             for origin in [(origins or {}).get(path, "")]
         ]
+        found.leaves = {
+            path: str(found.masker.setting(path, value))
+            for top, whole in flat(config)
+            for path, value in _leaves(str(top), whole)
+        }
     found.plugins = [row for row in plugins or [] if isinstance(row, dict)]
     return found
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Give what stands in lists and in the objects of lists by its own path."""
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict) or not value:
+        yield path, value
+        return
+    for key, below in value.items():
+        yield from _leaves(f"{path}.{key}", below)
 
 
 def _read(path: Path, parse: Callable[[str], Any], kind: type, found: Provenance) -> Any:

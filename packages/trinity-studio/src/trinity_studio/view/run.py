@@ -30,6 +30,7 @@ __all__ = ["Run", "find_runs"]
 
 _MAX_DEPTH = 6  # of folders below a named one
 _MARKS = ("run.json", "config.yaml", "history.jsonl", "monitor", "samples", "buffer", "bench.json")
+_PARTS = {*_MARKS, "evaluations", "bench", "plots", "profile"}  # hold no run
 
 
 class Run:
@@ -47,6 +48,7 @@ class Run:
         self.trained = Trained(directory)
         self.rollouts = Rollouts(directory / "buffer" / "explorer_output.jsonl")
         self.status: dict[str, Any] = {}  # run.json
+        self.plain: tuple[Provenance, dict[str, str]] | None = None  # settings, to compare by
         self._problem = ""  # of it
         self._provenance: tuple[list[tuple[int, int]], Provenance] | None = None  # with its stamp
         self._lock = threading.Lock()
@@ -109,7 +111,7 @@ class Run:
         with self._lock:
             self.status, self._problem = _status(self.directory)
             self.metrics.follow()
-            self.trained.follow(is_live=self.is_live)
+            self.trained.follow(is_live=lambda: self.is_live)
 
     def problems(self) -> list[str]:
         """Return what is damaged or missing, a line each."""
@@ -160,25 +162,19 @@ def _below(path: Path, *, depth: int = 0) -> list[Path]:
     except OSError:  # it may not be read, or is gone since
         return []
     below = [run for one in folders for run in _below(one, depth=depth + 1)]
-    return [path, *below] if _is_run(path) else below
+    is_run = _may_hold_runs(path.name) and any(one.name in _MARKS for one in inside)
+    return [path, *below] if is_run else below
 
 
 def _may_hold_runs(name: str) -> bool:
-    return not name.startswith((".", "global_step_")) and name not in _MARKS
+    """Return whether a folder of this name may be one; files of a run are not even asked."""
+    is_part = name.startswith((".", "global_step_")) or name in _PARTS
+    return not is_part and not name.endswith((".json", ".jsonl", ".log", ".txt"))
 
 
 def _is_named(folder: str, name: str) -> bool:
     """Return whether a run of a name has the folder: a second run's has a time behind it."""
     return folder == name or folder.startswith(f"{name}_")
-
-
-def _is_run(path: Path) -> bool:
-    if not _may_hold_runs(path.name):
-        return False
-    try:
-        return any((path / mark).exists() for mark in _MARKS)
-    except OSError:  # it may not be read
-        return False
 
 
 def _shared(paths: list[tuple[str, ...]]) -> list[str]:

@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["HEADERS", "STATIC", "app_of"]
 
 STATIC = Path(__file__).with_name("static")
-_TYPES = {"style.css": "text/css", "script.js": "text/javascript"}
+_FILES = {  # by the names that pages call them
+    "style.css": "style.css",
+    "script.js": "script.js",
+    "uplot.css": "uplot/uPlot.min.css",
+    "uplot.js": "uplot/uPlot.iife.min.js",
+}
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
-HEADERS = {  # a page loads our two files and nothing else, from nowhere else
+HEADERS = {  # a page loads the files of this package and nothing else, from nowhere else
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
         "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -64,9 +69,10 @@ def app_of(
 
 def _static(request: Request) -> Response:
     name = request.path_params["name"]
-    if name not in _TYPES:
+    if name not in _FILES:
         return PlainTextResponse("there is no such file", 404)
-    return Response((STATIC / name).read_bytes(), media_type=_TYPES[name])
+    kind = "text/css" if name.endswith(".css") else "text/javascript"
+    return Response((STATIC / _FILES[name]).read_bytes(), media_type=kind)
 
 
 class _Guard:

@@ -7,7 +7,7 @@ import re
 
 from markupsafe import Markup, escape
 
-__all__ = ["MAX_SHOWN", "number", "shown"]
+__all__ = ["MAX_SHOWN", "number", "plain", "shown"]
 
 MAX_SHOWN = 20_000  # characters of one text
 # What nobody sees and some act on: control characters, marks of direction, halves of pairs.
@@ -31,6 +31,11 @@ def shown(text: object, *, limit: int = MAX_SHOWN) -> Markup:
         left = Markup('<span class="note"> ... {} more characters</span>')
         parts.append(left.format(f"{len(whole) - limit:,}"))
     return Markup("").join(parts)
+
+
+def plain(text: object, *, limit: int = 200) -> str:
+    """Return a text for a chart, a file or an attribute, with what cannot be seen spelled."""
+    return shown(text, limit=limit).striptags()
 
 
 def number(value: object, *, digits: int = 4) -> str:

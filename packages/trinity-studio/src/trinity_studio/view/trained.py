@@ -12,7 +12,7 @@ from trinity.errors import DataError
 from trinity.runtime.record.sample_files import HEAD_SIZE, find_blocks, part_files, read_step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from trinity.runtime.record.sample_files import Place, Sample
@@ -38,7 +38,7 @@ class Trained:
         self._read = lru_cache(maxsize=_KEPT)(read_step)
         self.problems: list[str] = []
 
-    def follow(self, *, is_live: bool) -> None:
+    def follow(self, *, is_live: Callable[[], bool]) -> None:
         """Find what is new; all anew where a file was cut back or went away.
 
         Args:
@@ -56,7 +56,7 @@ class Trained:
             self.problems = []
         for path, size in sizes.items():
             if size > self._ends.get(path, 0):
-                self._find(path, is_live=is_live)
+                self._find(path, is_live=is_live())
 
     def _is_the_same(self, path: Path) -> bool:
         """Return whether a file still holds what was found, and was not cut back since."""

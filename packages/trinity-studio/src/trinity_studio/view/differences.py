@@ -1,0 +1,78 @@
+"""In which settings runs differ, and which of them differ in their seed alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from trinity_studio.view.run import Run
+
+__all__ = ["NO_VALUE", "differing", "grouped", "settings_of"]
+
+Settings = dict[str, str]
+
+NO_VALUE = "\u2013"
+_MOST_KNOWN = 32
+_KNOWN: dict[tuple[int, ...], tuple[list[Settings], list[str]]] = {}  # asked for at each look
+# They say which run it is, and not what it does.
+_NAMES = {"name", "group", "project", "checkpoint_root_dir", "ray_namespace", "sweep"}
+
+
+def settings_of(run: Run) -> Settings:
+    """Return the settings of a run as people may see them, without its names and folders."""
+    found = run.provenance()
+    if run.plain is None or run.plain[0] is not found:
+        own = run.directory.absolute()
+        folders = [str(own), str(own.parent)]
+        settings = {}
+        for path, value in found.leaves.items():
+            if path.partition(".")[0] in _NAMES:
+                continue
+            for folder in folders:
+                value = value.replace(folder, "<run>")  # noqa: PLW2901
+            settings[path] = value
+        run.plain = found, settings
+    return run.plain[1]
+
+
+def differing(found: Iterable[Settings]) -> list[str]:
+    """Return the settings that are not the same in all runs, in the order of their files."""
+    rows = list(found)
+    key = tuple(map(id, rows))
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = rows, _differing(rows)  # with the rows, so that no other takes their ids
+    return _KNOWN[key][1]
+
+
+def _differing(rows: Sequence[Settings]) -> list[str]:
+    everywhere = set(rows[0].items()).intersection(*(row.items() for row in rows)) if rows else {}
+    others = {path for row in rows for path, _ in row.items() - everywhere}
+    paths = dict.fromkeys(path for row in rows for path in row) if others else {}
+    return [path for path in paths if path in others]
+
+
+def grouped(runs: Mapping[int, Run]) -> list[tuple[str, dict[int, Run]]]:
+    """Return the runs in groups of which each differs in its seeds alone, with their labels."""
+    found = {place: settings_of(run) for place, run in runs.items()}
+    paths = [path for path in differing(found.values()) if not _is_seed(path)]
+    groups: dict[tuple[str, ...], dict[int, Run]] = {}
+    for place, run in runs.items():
+        key = tuple(found[place].get(path, NO_VALUE) for path in paths)
+        groups.setdefault(key, {})[place] = run
+    return [(_label(paths, key, count=len(own)), own) for key, own in groups.items()]
+
+
+def _label(paths: list[str], values: tuple[str, ...], *, count: int) -> str:
+    pairs = zip(paths, values, strict=True)
+    parts = [f"{path.rpartition('.')[2]}={value}"[:60] for path, value in pairs]
+    more = f", {len(parts) - 3} more" if len(parts) > 3 else ""
+    runs = f" ({count} runs)" if count > 1 else ""
+    return f"{', '.join(parts[:3]) or 'the same settings'}{more}{runs}"
+
+
+def _is_seed(path: str) -> bool:
+    return path.rpartition(".")[2] == "seed"
