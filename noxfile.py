@@ -261,11 +261,11 @@ def minimums(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def monitors(session: nox.Session) -> None:
-    """Write to Weights & Biases and MLflow, offline, with the real packages."""
-    own = "plugins/trinity-monitors"
-    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", f"{own}[wandb,mlflow]", "pytest")
+    """Write to Weights & Biases, MLflow and Trackio, offline, with the real packages."""
+    own, extras = "plugins/trinity-monitors", "wandb,mlflow,trackio"
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", f"{own}[{extras}]", "pytest")
     store = f"sqlite:///{session.create_tmp()}/mlflow.db"  # no server is needed
-    env = {**RUN_ENV, "MLFLOW_TRACKING_URI": store}
+    env = {**RUN_ENV, "MLFLOW_TRACKING_URI": store, "TRACKIO_DIR": session.create_tmp()}
     session.run("python", "-m", "pytest", own, *session.posargs, env=env)
 
 

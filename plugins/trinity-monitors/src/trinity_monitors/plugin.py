@@ -21,12 +21,17 @@ def trinity_monitors() -> dict[str, ComponentSpec]:
             summary="a run of MLflow for each role",
             provides=frozenset({"samples"}),
         ),
+        "trackio": ComponentSpec(
+            "trinity_monitors.trackio_monitor:TrackioMonitor",
+            summary="a run of Trackio for each role, on this machine or in a Space",
+            provides=frozenset({"samples"}),
+        ),
     }
 
 
 @hookimpl
 def trinity_assets() -> list[AssetSpec]:
-    """Return the packages and the server that the checks of both monitors need."""
+    """Return the packages and the server that the checks of the monitors need."""
     return [
         AssetSpec(
             "wandb",
@@ -41,5 +46,12 @@ def trinity_assets() -> list[AssetSpec]:
             "100 MB",
             "trinity_monitors.assets:missing_mlflow",
             needed_by=("monitor/mlflow",),
+        ),
+        AssetSpec(
+            "trackio",
+            "the package trackio",
+            "200 MB",
+            "trinity_monitors.assets:missing_trackio",
+            needed_by=("monitor/trackio",),
         ),
     ]
