@@ -50,8 +50,6 @@ class Contents:
 
     def index(self, runs: Sequence[Run], *, query: QueryParams) -> Values:
         """Return the runs in a table, and in the same charts unless there are many."""
-        for run in runs:
-            run.follow()
         found = table_of(runs, query=query)
         places = [row["place"] for row in found["rows"]]
         given = {int(one) for one in query.getlist("run") if one.isdecimal() and len(one) < 9}

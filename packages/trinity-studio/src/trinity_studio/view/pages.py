@@ -152,8 +152,6 @@ class Pages:
         return {"ledgers": names} | self._contents.index(self._runs, query=request.query_params)
 
     def _csv(self, request: Request) -> Response:
-        for run in self._runs:
-            run.follow()
         return csv_response(runs_csv(self._runs, query=request.query_params), name="runs.csv")
 
     def _series(self, kind: str, request: Request) -> Response:

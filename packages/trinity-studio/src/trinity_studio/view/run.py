@@ -49,6 +49,7 @@ class Run:
         self.rollouts = Rollouts(directory / "buffer" / "explorer_output.jsonl")
         self.status: dict[str, Any] = {}  # run.json
         self.plain: tuple[Provenance, dict[str, str]] | None = None  # settings, to compare by
+        self.row: tuple[list[tuple[int, int]], dict[str, Any]] | None = None  # of the table
         self._problem = ""  # of it
         self._provenance: tuple[list[tuple[int, int]], Provenance] | None = None  # with its stamp
         self._lock = threading.Lock()
@@ -169,7 +170,7 @@ def _below(path: Path, *, depth: int = 0) -> list[Path]:
 def _may_hold_runs(name: str) -> bool:
     """Return whether a folder of this name may be one; files of a run are not even asked."""
     is_part = name.startswith((".", "global_step_")) or name in _PARTS
-    return not is_part and not name.endswith((".json", ".jsonl", ".log", ".txt"))
+    return not is_part and not name.endswith((".json", ".jsonl", ".log", ".txt", ".yaml"))
 
 
 def _is_named(folder: str, name: str) -> bool:

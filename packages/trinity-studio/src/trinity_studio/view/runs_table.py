@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 from trinity_studio.view.differences import NO_VALUE, differing, settings_of
@@ -32,6 +33,7 @@ COLUMNS = {
     "loss": "loss",
     "num_samples": "samples",
 }
+_FILES = ("run.json", "monitor/metrics.jsonl", "config.yaml", "notes.json", "samples")
 _NUMBERS = ("trained", "reward", "evaluation", "best", "loss", "num_samples")
 
 
@@ -110,8 +112,25 @@ def _keys(rows: Sequence[Values]) -> list[str]:
 
 
 def _with_settings(place: int, run: Run) -> Values:
-    own = {"place": place, "settings": settings_of(run), "notes": read_notes(run.directory)}
-    return row_of(run) | own
+    """Return a run's row; of a finished one whose files are as they were, the row of before."""
+    stamp = _stamp(run)
+    if run.row is None or run.row[0] != stamp or run.row[1]["state"] != "finished":
+        run.follow()
+        own = {"settings": settings_of(run), "notes": read_notes(run.directory)}
+        run.row = stamp, row_of(run) | own
+    return run.row[1] | {"place": place}
+
+
+def _stamp(run: Run) -> list[tuple[int, int]]:
+    """Return what changes with the files that a row is made of."""
+    folder, found = str(run.directory), []
+    for name in _FILES:
+        try:
+            stat = os.stat(f"{folder}/{name}")
+            found.append((stat.st_mtime_ns, stat.st_size))
+        except OSError:
+            found.append((0, 0))
+    return found
 
 
 def _text(row: Values, keys: Sequence[str]) -> str:
