@@ -24,6 +24,7 @@ from tokenizers import Tokenizer, models
 from trinity.common.codec import Column
 from trinity.common.config import Config
 from trinity.common.experience import EID, Experience
+from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rundir import write_manifests
 from trinity.runtime.record.sample_files import FOLDER, encode
 from trinity.runtime.record.samples import EvaluationLog
@@ -86,6 +87,7 @@ def write_small_run(directory: Path, *, number: int) -> None:
              for step in range(0, 51, 10)]  # fmt: skip
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (directory / "monitor" / "metrics.jsonl").write_text(lines)
+    write_record(directory / "run.json", {"status": "finished", "train_steps": 50})
 
 
 def _evaluation(directory: Path, num_tokens: int) -> None:
