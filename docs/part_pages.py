@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
-from trinity.cli.plugins_new import SHAPES, files_of_a_plugin
 from trinity.extend import KINDS
+from trinity_testing.new_command import SHAPES, files_of_a_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

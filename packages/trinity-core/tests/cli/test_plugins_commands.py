@@ -162,15 +162,19 @@ def test_check_without_names_looks_at_all_but_the_disabled(mixed):
     assert "dull (trinity-dull 1.0): " in result.stdout
 
 
-@pytest.mark.parametrize("words", [["check"], ["check", "dull", "--ray"], ["doctor", "--json"]])
-def test_check_without_the_kit_is_the_line_that_installs_it(words):
-    command = [sys.executable, "-c", WITHOUT_KIT, "plugins", *words]
+@pytest.mark.parametrize(
+    ("command_name", "words"),
+    [("check", ["dull", "--ray"]), ("doctor", ["--json"]), ("new", ["mine", "--kind", "workflow"])],
+)
+def test_a_command_without_the_kit_is_the_line_that_installs_it(command_name, words):
+    command = [sys.executable, "-c", WITHOUT_KIT, "plugins", command_name, *words]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
+    name = "check" if command_name == "doctor" else command_name
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         1,
-        "Error: trinity plugins check is part of trinity-testing. "
+        f"Error: trinity plugins {name} is part of trinity-testing. "
         "Run: python -m pip install trinity-testing",
     )
 

@@ -12,10 +12,10 @@ import trinity
 from hatchling.build import build_wheel
 from rich.console import Console
 from trinity.cli.plugins import app
-from trinity.cli.plugins_new import SHAPES
 from trinity.errors import ConfigError, ConflictError
 from trinity.extend import KINDS, PluginManager, set_manager
 from trinity.runtime.record.result import RunStatus
+from trinity_testing.new_command import SHAPES
 from trinity_testing.planning import run_checks
 from trinity_testing.tiny import make_tiny_model
 from typer.testing import CliRunner

@@ -11,7 +11,6 @@ import typer
 
 from trinity.cli.lazy import refuse_missing
 from trinity.cli.output import echo_columns
-from trinity.cli.plugins_new import new
 from trinity.cli.plugins_setup import SetupCommand, setup
 from trinity.cli.plugins_show import show
 from trinity.errors import unknown_name
@@ -30,24 +29,26 @@ app = typer.Typer(
 
 
 _KIT = "trinity_testing"
+TAKES_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _add_check() -> None:
-    """Add the command of the conformance kit; without the kit, one that says how to get it."""
-    takes_anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+def _add_of_kit(name: str, help_without_kit: str, *, hidden_alias: str = "") -> None:
+    """Add a command of the testing kit; without the kit, one that says how to get it."""
+
+    def without_kit() -> None:
+        refuse_missing(f"plugins {name}")
+
     try:
-        check, settings = importlib.import_module(f"{_KIT}.check_command").check, {}
+        command = getattr(importlib.import_module(f"{_KIT}.{name}_command"), name)
+        settings: dict[str, Any] = {}
     except ModuleNotFoundError as error:
         if error.name != _KIT:
             raise
-        check, settings = _check_without_kit, takes_anything
-    app.command("check", context_settings=settings)(check)
-    app.command("doctor", hidden=True, context_settings=settings)(check)
-
-
-def _check_without_kit() -> None:
-    """Run the conformance checks of plugins; the exit code is 1 if a check fails."""
-    refuse_missing("plugins check")
+        command, settings = without_kit, {"context_settings": TAKES_ANYTHING}
+        settings["help"] = help_without_kit
+    app.command(name, **settings)(command)
+    if hidden_alias:
+        app.command(hidden_alias, hidden=True, **settings)(command)
 
 
 @app.command("list")
@@ -75,12 +76,13 @@ def list_plugins(
 
 
 app.command()(show)
-_add_check()
-app.command()(new)
-app.command(
-    cls=SetupCommand,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)(setup)
+_add_of_kit(
+    "check",
+    "Run the conformance checks of plugins; the exit code is 1 if a check fails.",
+    hidden_alias="doctor",
+)
+_add_of_kit("new", "Create a plugin with one component: package, test, README and an example run.")
+app.command(cls=SetupCommand, context_settings=TAKES_ANYTHING)(setup)
 
 
 def _refuse_unknown(option: str, value: str, known: Sequence[str]) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
 from trinity import __version__
 from trinity.errors import ConfigError, ConflictError, unknown_name
 from trinity.extend import KINDS, PLUGIN_API, get_manager
@@ -146,8 +144,7 @@ def new(
                 f"{root / path} cannot be written: {error.strerror}. Choose another --directory."
             ) from error
         typer.echo(f"wrote {root / path}")
-    has_kit = find_spec("trinity_testing") is not None
-    typer.echo(f'next: python -m pip install -e "{root}{"[test]" if has_kit else ""}"')
+    typer.echo(f'next: python -m pip install -e "{root}[test]"')
     typer.echo(f"then: trinity plugins check {plugin}")
 
 
