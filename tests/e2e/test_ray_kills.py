@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from trinity.synchronizer.machine import machine_id
-from trinity.synchronizer.memfd import Memfd
+from trinity.synchronizer.memfd import Memfd, machine_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.acceptance]
 

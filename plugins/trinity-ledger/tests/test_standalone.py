@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from trinity.algorithm.sample_strategy.checked import CheckedStrategy
-from trinity.algorithm.sample_strategy.staleness_control import StalenessControlSampleStrategy
+from trinity.algorithm.sample_strategy.strategies import (
+    CheckedStrategy,
+    StalenessControlSampleStrategy,
+)
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse, WeightSnapshot, WeightVersion

@@ -6,7 +6,7 @@ import math
 from functools import partial
 
 import torch
-from trinity.algorithm.sample_strategy.version_metrics import representative_samples
+from trinity.algorithm.sample_strategy.strategies import representative_samples
 from trinity.common.batch import INFO_FIELDS
 from trinity.common.experience import EID, Experience
 from trinity.common.metrics import aggregate

@@ -13,7 +13,7 @@ from trinity.algorithm import (
     SampleStrategy,
 )
 from trinity.algorithm.algorithms import GRPOAlgorithm
-from trinity.algorithm.sample_strategy.default import DefaultSampleStrategy
+from trinity.algorithm.sample_strategy.strategies import DefaultSampleStrategy
 from trinity.algorithm.schema import schema_name
 from trinity.algorithm.supervised_algorithms import SFTAlgorithm
 from trinity.common.experience import Experience

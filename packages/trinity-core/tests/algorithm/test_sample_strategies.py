@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from trinity.algorithm.sample_strategy.staleness_control import StalenessControlSampleStrategy
-from trinity.algorithm.sample_strategy.version_metrics import representative_samples
+from trinity.algorithm.sample_strategy.strategies import (
+    StalenessControlSampleStrategy,
+    representative_samples,
+)
 from trinity.common.experience import Experience
 
 

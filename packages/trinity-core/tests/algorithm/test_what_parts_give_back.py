@@ -8,7 +8,7 @@ import pytest
 import torch
 from trinity.algorithm.advantage_fn import AdvantageFn, apply_advantage
 from trinity.algorithm.sample_strategy import SampleStrategy
-from trinity.algorithm.sample_strategy.checked import CheckedStrategy
+from trinity.algorithm.sample_strategy.strategies import CheckedStrategy
 from trinity.errors import PluginError
 from trinity_testing.builders import a_batch, an_experience
 

@@ -2,7 +2,7 @@
 
 import pytest
 from transformers import AutoTokenizer
-from trinity.engines.stop_conditions import completed_stop
+from trinity.engines.rows import completed_stop
 from trinity.errors import ModelError
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.tiny import make_tiny_tokenizer

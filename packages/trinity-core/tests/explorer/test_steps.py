@@ -18,8 +18,7 @@ from trinity.common.outcome import Outcome
 from trinity.common.ports import RowValues
 from trinity.common.workflows import MultiTurnWorkflow, RewardPropagationWorkflow, Workflow
 from trinity.engines.transformers_engine import TransformersEngine
-from trinity.explorer.requests import requests_of
-from trinity.explorer.rollout_queue import request_groups
+from trinity.explorer.requests import request_groups, requests_of
 from trinity_testing.builders import a_task
 from trinity_testing.checks.sampled_tokens import trained_spans, unsampled
 from trinity_testing.engines import Exchange, ScriptedEngine

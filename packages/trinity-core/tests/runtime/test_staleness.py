@@ -6,7 +6,7 @@ import pytest
 from trinity.common.sync_policy import Consume, Frees, SyncPolicy
 from trinity.errors import TrinityError
 from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.runtime.staleness import Staleness
+from trinity.runtime.observers import Staleness
 
 
 def of_groups(*, max_active=24, window=7):

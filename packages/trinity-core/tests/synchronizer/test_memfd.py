@@ -20,8 +20,7 @@ from trinity.errors import ModelError
 from trinity.synchronizer import ipc_weights, memfd
 from trinity.synchronizer.channel import TransferError
 from trinity.synchronizer.ipc_weights import IpcStagingBuffer, open_weights
-from trinity.synchronizer.machine import machine_id
-from trinity.synchronizer.memfd import Memfd, map_memfd
+from trinity.synchronizer.memfd import Memfd, machine_id, map_memfd
 
 pytestmark = pytest.mark.skipif(not machine_id(), reason="this system shares no sealed memory")
 

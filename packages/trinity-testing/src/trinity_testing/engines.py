@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.generation import PendingReply
 from trinity.common.ports import Completion, WeightVersion
-from trinity.engines.stop_conditions import completed_stop
+from trinity.engines.rows import completed_stop
 from trinity.errors import ModelError
 
 from trinity_testing.tiny import TURN_END, TURN_START, make_tiny_tokenizer

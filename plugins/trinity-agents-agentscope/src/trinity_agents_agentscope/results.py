@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.workflows.returned import number_of
+from trinity.common.workflows.workflow import number_of
 from trinity.errors import WorkflowError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.sample_strategy.base import SampleStrategy
-from trinity.algorithm.sample_strategy.version_metrics import version_metrics
+from trinity.algorithm.sample_strategy.strategies import version_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity.synchronizer.channel import Channel, GroupSpec, TransferError
 from trinity.synchronizer.ipc_weights import IpcStagingBuffer
-from trinity.synchronizer.machine import machine_id
+from trinity.synchronizer.memfd import machine_id
 from trinity.synchronizer.staging import StagingBuffer
 from trinity.trainer.rendezvous import Rendezvous, connect
 from trinity_engine_vllm.engine import VLLMEngine

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import Experience
-from trinity.common.row_keys import no_such_key
+from trinity.common.rows import no_such_key
 from trinity.errors import DataError
 
 if TYPE_CHECKING:

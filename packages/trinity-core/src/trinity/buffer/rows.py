@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from trinity.common.row_files import files_of_split
+from trinity.common.rows import files_of_split
 from trinity.errors import DataError
 
 Row = dict[str, Any]  # Any: somebody else's data

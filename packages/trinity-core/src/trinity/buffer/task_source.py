@@ -10,8 +10,7 @@ import numpy as np
 
 from trinity.buffer.rows import Rows, load_rows
 from trinity.common.config import FormatConfig
-from trinity.common.row_keys import no_such_key, no_text, no_value
-from trinity.common.rows import NO_CELL, cell
+from trinity.common.rows import NO_CELL, cell, no_such_key, no_text, no_value
 from trinity.common.workflows import Task
 from trinity.errors import DataError
 from trinity.extend import KINDS, get_manager

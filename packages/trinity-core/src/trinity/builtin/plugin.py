@@ -105,11 +105,11 @@ def trinity_sample_strategies() -> Mapping[str, str | ComponentSpec]:
     strategies = "trinity.algorithm.sample_strategy"
     return {
         "default": ComponentSpec(
-            f"{strategies}.default:DefaultSampleStrategy",
+            f"{strategies}.strategies:DefaultSampleStrategy",
             aliases=("warmup",),
             provides=frozenset({"in_order"}),
         ),
-        "staleness_control": f"{strategies}.staleness_control:StalenessControlSampleStrategy",
+        "staleness_control": f"{strategies}.strategies:StalenessControlSampleStrategy",
     }
 
 

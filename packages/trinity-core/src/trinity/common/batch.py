@@ -49,6 +49,10 @@ class Fields(MutableMapping[str, Any]):
             raise KeyError(unknown_name("field", name, self._values))
         return self._values[own]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field, or what stands for one that is not there."""
+        return self._values.get(ALIASES.get(name, name), default)
+
     def __setitem__(self, name: str, value: Any) -> None:
         self._values[ALIASES.get(name, name)] = value
 

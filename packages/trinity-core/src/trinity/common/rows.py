@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from trinity.errors import did_you_mean
 
-__all__ = ["NO_CELL", "cell", "write_rows", "write_splits"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "NO_CELL",
+    "cell",
+    "files_of_split",
+    "no_such_key",
+    "no_text",
+    "no_value",
+    "write_rows",
+    "write_splits",
+]
 
 NO_CELL = object()  # what a row holds in a column that it has not
 
@@ -58,3 +70,49 @@ def write_splits(folder: Path | str, splits: Mapping[str, Iterable[Mapping[str, 
         write_rows(Path(folder, f"{split}.jsonl"), rows)
     names = json.dumps({"splits": list(splits)})
     Path(folder, "dataset_dict.json").write_text(names, encoding="utf-8")
+
+
+def no_such_key(origin: str, *, key: str, row: Mapping[str, Any], setting: str) -> str:
+    """Return the message for a row without a configured key.
+
+    >>> no_such_key("t.jsonl, row 2", key="question", row={"qestion": 1}, setting="prompt_key")[:37]
+    "t.jsonl, row 2, has no key 'question'"
+    """
+    keys = ", ".join(map(str, row)) or "no key at all"
+    return (
+        f"{origin}, has no key {key!r}, which format.{setting} names."
+        f"{did_you_mean(key, map(str, row))} It has: {keys}. Correct the row, or format.{setting}."
+    )
+
+
+def no_value(origin: str, *, key: str, setting: str) -> str:
+    """Return the message for a row that holds null where the prompt should stand."""
+    return (
+        f"{origin}, has null in {key!r}, which format.{setting} names: the model would be asked "
+        f"the text None. Correct or remove the row."
+    )
+
+
+def no_text(origins: Sequence[str], *, key: str, setting: str) -> str:
+    """Return the notice for rows with an empty prompt, or null for an answer; at least one."""
+    others = f" (and {len(origins) - 1} more rows)" if origins[1:] else ""
+    what = "an empty text" if setting == "prompt_key" else "null"
+    return f"{origins[0]}, has {what} in {key!r}, which format.{setting} names{others}."
+
+
+_SPLIT_WORDS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+
+
+def files_of_split(files: list[Path], *, split: str) -> list[Path]:
+    """Return the files of a split by the words in their names; without any, all are ``train``."""
+    by_split: dict[str, list[Path]] = {}
+    for file in files:
+        for name, words in _SPLIT_WORDS.items():
+            if re.search(rf"(^|[-._ 0-9])({'|'.join(words)})([-._ 0-9]|$)", file.stem):
+                by_split.setdefault(name, []).append(file)
+                break
+    return (by_split or {"train": files}).get(split, [])

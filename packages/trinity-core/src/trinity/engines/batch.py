@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import WeightVersion
     from trinity.engines.forward import Forwards
-    from trinity.engines.rows import Row, Settings
-    from trinity.engines.stop_conditions import StopConditions
+    from trinity.engines.rows import Row, Settings, StopConditions
 
 
 class Batch:

@@ -30,7 +30,7 @@ from trinity.engines.model import (
     twin_of,
 )
 from trinity.engines.request_queue import RequestLoop, RequestQueue, closed
-from trinity.engines.stop_conditions import StopConditions
+from trinity.engines.rows import StopConditions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.metrics import Metrics, aggregate
-from trinity.explorer.failure_rate import FailureWatch
 from trinity.explorer.finish import one_time_warnings, without_cut_runs
 from trinity.explorer.groups import (
+    FailureWatch,
     check_failures,
     experiences_of,
     kept_groups,

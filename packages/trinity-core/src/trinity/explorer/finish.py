@@ -14,7 +14,7 @@ from trinity.common.experience_values import TokenLimits
 from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.secrets import masked, masked_values
 from trinity.common.size_limits import MAX_NAME, check_info, shortened
-from trinity.common.workflows.returned import number_of, reward_of
+from trinity.common.workflows.workflow import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
 from trinity.explorer.duplicate_check import HANDED_OVER, check_rows, unshared
 from trinity.explorer.failure import not_judged

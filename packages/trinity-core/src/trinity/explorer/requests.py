@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
+from trinity.common.outcome import RunFailure
 from trinity.common.ports import RunKey
 from trinity.extend import get_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from trinity.common.experience import Experience
-    from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Task, Workflow
+    from trinity.explorer.runner import RolloutAttempt
+    from trinity.explorer.threads import Slot
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,3 +109,159 @@ def _info(workflow: str | type[Workflow]) -> WorkflowInfo:
     component = get_manager().find("workflow", workflow)
     name = workflow if isinstance(workflow, str) else component.spec.target
     return WorkflowInfo(cls=component.load(), name=name, plugin=str(component.origin))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutLimits:
+    """How much is run at once, how long, and how often."""
+
+    num_slots: int  # of each engine
+    timeout_s: float  # of one attempt
+    max_attempts: int
+    can_fail: bool = True  # False: the first failed run stops everything
+    mode: ConcurrentMode = "sequential"  # how a slot makes the runs of a task
+    max_at_once: int | None = None  # of them, in the other modes
+
+
+@dataclass(eq=False, slots=True)
+class RequestBatch:
+    """Orders that were given together."""
+
+    name: Hashable
+    num_open: int  # of them, those that have not ended
+    results: dict[int, RolloutResult] = field(default_factory=dict)  # by place
+
+    def note(self, place: int, report: RolloutResult) -> bool:
+        """Take note of how an order ended; return whether somebody asks for all of them now."""
+        self.results[place] = report
+        self.num_open -= 1
+        return not self.num_open and self.name is not None
+
+    def reports(self) -> list[RolloutResult]:
+        """Return how all of them ended, in their order."""
+        return [self.results[place] for place in range(len(self.results))]
+
+
+@dataclass(eq=False)
+class RunningRollout:
+    """An order that runs: STARTED -> ENDED, or STARTED -> LATE -> STARTED again | ENDED."""
+
+    place: int
+    attempt: RolloutAttempt
+    piece: RequestGroup
+    slot: Slot
+    began: float
+    deadline: float
+
+
+def report_of(active: RunningRollout, ended: object) -> RolloutResult:
+    """Return how a run ended: ``ended`` is its failure, or the list of its experiences."""
+    failure = ended if isinstance(ended, RunFailure) else None
+    return RolloutResult(
+        order=active.attempt.order,
+        experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
+        failure=failure,
+        retried=active.attempt.earlier,
+        duration_s=time.monotonic() - active.began,
+    )
+
+
+ConcurrentMode = Literal["sequential", "asynchronous", "multi-threading"]
+
+
+@dataclass(eq=False, slots=True)
+class RequestGroup:
+    """Orders that begin together, each with its place in the results."""
+
+    orders: list[tuple[int, RolloutRequest]]
+    num_open: int = 0  # of them, those that have not ended
+
+    def add(self, place: int, order: RolloutRequest) -> None:
+        """Let another order begin with these."""
+        self.orders.append((place, order))
+        self.num_open += 1
+
+
+def request_groups(
+    orders: Sequence[RolloutRequest], *, mode: ConcurrentMode, max_at_once: int | None
+) -> list[RequestGroup]:
+    """Return the orders in pieces, in their order.
+
+    Args:
+        orders: those of a task stand next to each other.
+        mode: ``sequential``: each order is a piece. ``multi-threading``: those of a task are one,
+            each run in a thread. ``asynchronous``: so for workflows that await, only.
+        max_at_once: the most runs of a piece; None: no limit.
+    """
+    pieces: list[RequestGroup] = []
+    last = None
+    for place, order in enumerate(orders):
+        is_full = pieces and len(pieces[-1].orders) == max_at_once
+        task = (order.key.batch, order.key.task)
+        if not _may_join(order, mode) or task != last or is_full:
+            pieces.append(RequestGroup([]))
+        pieces[-1].add(place, order)
+        last = task
+    return pieces
+
+
+def _may_join(order: RolloutRequest, mode: ConcurrentMode) -> bool:
+    cls = order.workflow.cls
+    if mode == "sequential" or cls.can_repeat:
+        return False
+    return mode == "multi-threading" or cls.is_async
+
+
+class RequestQueues:
+    """One queue an engine, the oldest orders first.
+
+    Args:
+        count: of the engines.
+        limits: how the runs of a task stand together.
+    """
+
+    def __init__(self, count: int, limits: RolloutLimits) -> None:
+        self.queues: list[deque[RequestGroup]] = [deque() for _ in range(count)]
+        self._limits = limits
+        self._calls: dict[RequestGroup, RequestBatch] = {}  # of what waits or runs
+
+    def add(self, call: RequestBatch, orders: Sequence[RolloutRequest]) -> None:
+        """Queue the orders of a call, those of a task for one engine."""
+        limits = self._limits
+        for piece in request_groups(orders, mode=limits.mode, max_at_once=limits.max_at_once):
+            self._calls[piece] = call
+            self.queues[self.of(piece.orders[0][1])].append(piece)
+
+    def of(self, order: RolloutRequest) -> int:
+        """Return the number of the engine that answers an order."""
+        return order.key.task % len(self.queues)
+
+    def call_of(self, piece: RequestGroup) -> RequestBatch:
+        """Return the call that a piece belongs to."""
+        return self._calls[piece]
+
+    def ended(self, piece: RequestGroup) -> None:
+        """Forget a piece whose orders all ended."""
+        self._calls.pop(piece, None)
+
+    def where(self, name: Hashable) -> str:
+        """Return which engine answers the orders of a call."""
+        for piece, call in self._calls.items():
+            if call.name == name:
+                return f"engine-{self.of(piece.orders[0][1])}"
+        return "no engine"
+
+    def withdraw(self, name: Hashable) -> list[RequestGroup]:
+        """Take the pieces of a call that wait for a slot out of the queues, and return them."""
+        waiting = [p for queue in self.queues for p in queue if self._calls[p].name == name]
+        for queue in self.queues:
+            kept = [piece for piece in queue if piece not in waiting]
+            queue.clear()
+            queue.extend(kept)
+        return waiting
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        for queue in self.queues:
+            queue.clear()
+        self._calls.clear()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Workflow
     from trinity.common.workflows.recorded_env import Environments
+    from trinity.common.workflows.task import Task
     from trinity.explorer.requests import RolloutRequest
 
 logger = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ class Runner:
             max_len=settings.max_model_len, vocab=model_vocab(settings.model_path)
         )
         self._pool = _Pool()
+        self._rewarded: dict[str, Any] = {}  # classes of reward functions by their names
         self._told: set[str] = set()
 
     def run(self, attempt: RolloutAttempt) -> list[Experience] | RunFailure:
@@ -229,7 +231,7 @@ class Runner:
         order = attempt.order
         key = replace(order.key, attempt=attempt.number, draw=attempt.draw)
         instance = self._pool.take(order.workflow.cls)
-        task = replace(order.task.with_reward_class(), environments=environments)
+        task = replace(self._with_reward_class(order.task), environments=environments)
         if instance is not None:
             instance.model.begin_run(key, task=task)
             try:
@@ -249,6 +251,14 @@ class Runner:
         model.beside = {one.model_name: one for one in wrappers}
         workflow = task.to_workflow(model, auxiliary)
         return _Instance(workflow, model, self._told, auxiliary)
+
+    def _with_reward_class(self, task: Task) -> Task:
+        name = task.reward_fn
+        if not isinstance(name, str):
+            return task
+        if name not in self._rewarded:
+            self._rewarded[name] = task.with_reward_class().reward_fn
+        return replace(task, reward_fn=self._rewarded[name])
 
     def _called(self, workflow: Workflow, attempt: RolloutAttempt) -> Any:  # Any: what it returns
         if not workflow.is_async:

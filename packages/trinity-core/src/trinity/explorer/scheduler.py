@@ -29,11 +29,11 @@ from trinity.common.ports import RunKey
 from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import RunFailedError
 from trinity.explorer.failure import TracebackLog, cut_short, stack_text, timed_out
-from trinity.explorer.requests import RolloutResult
-from trinity.explorer.rollout_queue import (
+from trinity.explorer.requests import (
     RequestBatch,
     RequestQueues,
     RolloutLimits,
+    RolloutResult,
     RunningRollout,
     report_of,
 )
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import EndpointOpener, RolloutEngine
-    from trinity.explorer.requests import RolloutRequest
-    from trinity.explorer.rollout_queue import RequestGroup
+    from trinity.explorer.requests import RequestGroup, RolloutRequest
 
 
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.algorithm import SampleStrategy
-    from trinity.algorithm.sample_strategy.checked import CheckedStrategy
+    from trinity.algorithm.sample_strategy.strategies import CheckedStrategy
     from trinity.buffer.file import FileStorage
     from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.buffer.task_source import TaskSource
@@ -125,7 +125,7 @@ def make_strategy(
     chat_format: ChatFormat | None,
 ) -> CheckedStrategy:
     """Return the sample strategy, reading from ``source`` and from the auxiliary buffers."""
-    from trinity.algorithm.sample_strategy.checked import CheckedStrategy
+    from trinity.algorithm.sample_strategy.strategies import CheckedStrategy
 
     strategy = _strategy(config, manager)
     strategy.bind(

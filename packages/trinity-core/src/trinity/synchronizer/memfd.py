@@ -18,6 +18,7 @@ import os
 import stat
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import finalize
 
@@ -27,10 +28,10 @@ from torch import Tensor
 from trinity.common.memory import memory
 from trinity.errors import ModelError
 from trinity.synchronizer.channel import TransferError
-from trinity.synchronizer.machine import machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 _NAME = "trinity-weights"  # as /proc shows it
 _MFD_NOEXEC_SEAL = 0x8  # of Linux 6.3; vm.memfd_noexec may ask for it
@@ -192,3 +193,17 @@ def _lacking(num_bytes: int, error: OSError) -> ModelError:
 
 def _wanted(num_bytes: int) -> str:
     return f"{num_bytes / 2**20:.0f} MiB of shared memory for weights"
+
+
+def machine_id() -> str:
+    """Return the same text to all processes that can map each other's memory; empty: none can.
+
+    They run under one kernel since its start, and know each other's processes by the same numbers:
+    two containers of one machine do not.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        processes = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+    return f"{boot} {processes}" if hasattr(os, "memfd_create") else ""

@@ -53,6 +53,7 @@ class Scorer:
     ) -> None:
         self._config = config
         self._parts = parts
+        self._keeps_order = not parts.algorithm.setting("can_balance_batch")
         self._policy = policy
         self._load_reference = load_reference
         self._ranks = ranks
@@ -69,7 +70,6 @@ class Scorer:
     def plan(self, batch: ExperienceBatch, *, policy: Policy | None = None) -> Plan:
         """Return the packs of each micro-batch, as a model (None: the policy) can take them."""
         policy = policy or self._policy
-        keep_order = not self._parts.algorithm.setting("can_balance_batch")
         has_pairs = self._parts.wants_pairs
         may_share = self._config.trainer.prefix_sharing != "off"
         rows = [exp.tokens.numpy() for exp in batch.experiences]
@@ -78,7 +78,7 @@ class Scorer:
             rows,
             max_tokens=self._ranks.max_tokens(budget, num_tokens=sum(map(len, rows))),
             max_padding=MAX_PADDING.get(policy.device.type, 128),
-            keep_order=keep_order,
+            keep_order=self._keeps_order,
             sharing=policy.sharing if may_share else None,
             together=ROWS_OF_PAIR if has_pairs else 1,
             dp_size=self._ranks.dp_size,

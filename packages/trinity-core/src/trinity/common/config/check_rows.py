@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.buffer import FormatConfig
 from trinity.common.config.check_names import tasksets_in_use
 from trinity.common.config.model import is_hub_id
-from trinity.common.row_files import files_of_split
-from trinity.common.row_keys import no_such_key, no_text, no_value
-from trinity.common.rows import NO_CELL, cell
+from trinity.common.rows import NO_CELL, cell, files_of_split, no_such_key, no_text, no_value
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence

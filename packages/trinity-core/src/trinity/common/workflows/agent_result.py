@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trinity.common.workflows.returned import number_of
+from trinity.common.workflows.workflow import number_of
 from trinity.errors import WorkflowError
 
 __all__ = ["AgentResult", "result_of"]

@@ -6,8 +6,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.workflows.of_task import OfTask, max_env_steps
-from trinity.common.workflows.returned import reward_of
-from trinity.common.workflows.workflow import Workflow
+from trinity.common.workflows.workflow import Workflow, reward_of
 from trinity.errors import WorkflowError
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.experience import EID
 from trinity.common.workflows.of_task import OfTask, checked_steps, max_env_steps
-from trinity.common.workflows.returned import reward_of, whether
-from trinity.common.workflows.workflow import Workflow
+from trinity.common.workflows.workflow import Workflow, reward_of, whether
 from trinity.errors import ConfigError, WorkflowError
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.buffer import FormatConfig, GenerationConfig
-from trinity.common.row_keys import no_such_key
-from trinity.common.rows import NO_CELL, cell
+from trinity.common.rows import NO_CELL, cell, no_such_key
 from trinity.errors import DataError
 from trinity.extend import get_manager
 

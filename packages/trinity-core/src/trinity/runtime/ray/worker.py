@@ -28,7 +28,7 @@ from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
 from trinity.runtime.gc_paused import gc_paused
 from trinity.runtime.record.logs import MaskingFormatter
-from trinity.synchronizer.machine import machine_id
+from trinity.synchronizer.memfd import machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
