@@ -12,10 +12,9 @@ from trinity.algorithm import (
     ExperienceModel,
     SampleStrategy,
 )
-from trinity.algorithm.algorithms import GRPOAlgorithm
+from trinity.algorithm.algorithms import GRPOAlgorithm, SFTAlgorithm
 from trinity.algorithm.sample_strategy.strategies import DefaultSampleStrategy
 from trinity.algorithm.schema import schema_name
-from trinity.algorithm.supervised_algorithms import SFTAlgorithm
 from trinity.common.experience import Experience
 from trinity.errors import ConfigError
 
@@ -23,7 +22,6 @@ from trinity.errors import ConfigError
 def test_importing_the_contracts_imports_nothing_heavy():
     code = (
         "import sys, trinity.algorithm, trinity.algorithm.algorithms;"
-        "import trinity.algorithm.supervised_algorithms;"
         "print([m for m in ('torch', 'ray', 'transformers', 'numpy') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

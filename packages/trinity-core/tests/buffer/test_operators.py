@@ -15,10 +15,10 @@ from trinity.buffer.operators import (
 )
 from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.buffer.queue import QueueStorage
-from trinity.buffer.reward_shaping import RewardShapingMapper
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity_algorithms.difficulty import PassRateCalculator
+from trinity_algorithms.reward_shaping import RewardShapingMapper
 from trinity_testing.builders import an_experience
 
 

@@ -91,12 +91,16 @@ def trinity_algorithm_types() -> dict[str, ComponentSpec]:
 
 @hookimpl
 def trinity_experience_operators() -> dict[str, ComponentSpec]:
-    """Return the operator that tells the task selectors how tasks went."""
+    """Return what changes rewards, and what tells the task selectors how tasks went."""
     return {
+        "reward_shaping_mapper": ComponentSpec(
+            "trinity_algorithms.reward_shaping:RewardShapingMapper",
+            import_aliases=("trinity.buffer.reward_shaping",),
+        ),
         "pass_rate_calculator": ComponentSpec(
             "trinity_algorithms.difficulty:PassRateCalculator",
             provides=frozenset({"task_feedback"}),
-        )
+        ),
     }
 
 

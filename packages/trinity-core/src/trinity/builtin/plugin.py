@@ -116,19 +116,19 @@ def trinity_sample_strategies() -> Mapping[str, str | ComponentSpec]:
 @hookimpl
 def trinity_algorithm_types() -> Mapping[str, str | ComponentSpec]:
     """Return algorithms on what the policy sampled, and on rows to imitate."""
-    sampled, imitated = "trinity.algorithm.algorithms", "trinity.algorithm.supervised_algorithms"
+    algorithms = "trinity.algorithm.algorithms"
     return {
-        "grpo": f"{sampled}:GRPOAlgorithm",
-        "grpo_verl": f"{sampled}:GRPOVerlAlgorithm",
-        "dapo": f"{sampled}:DAPOAlgorithm",
-        "rloo": f"{sampled}:RLOOAlgorithm",
-        "reinforceplusplus": f"{sampled}:REINFORCEPlusPlusAlgorithm",
-        "ppo": f"{sampled}:PPOAlgorithm",
-        "multi_step_grpo": f"{sampled}:MultiStepGRPOAlgorithm",
-        "sft": f"{imitated}:SFTAlgorithm",
-        "cpt": f"{imitated}:CPTAlgorithm",
-        "dpo": f"{imitated}:DPOAlgorithm",
-        "raft": f"{imitated}:RAFTAlgorithm",
+        "grpo": f"{algorithms}:GRPOAlgorithm",
+        "grpo_verl": f"{algorithms}:GRPOVerlAlgorithm",
+        "dapo": f"{algorithms}:DAPOAlgorithm",
+        "rloo": f"{algorithms}:RLOOAlgorithm",
+        "reinforceplusplus": f"{algorithms}:REINFORCEPlusPlusAlgorithm",
+        "ppo": f"{algorithms}:PPOAlgorithm",
+        "multi_step_grpo": f"{algorithms}:MultiStepGRPOAlgorithm",
+        "sft": f"{algorithms}:SFTAlgorithm",
+        "cpt": f"{algorithms}:CPTAlgorithm",
+        "dpo": f"{algorithms}:DPOAlgorithm",
+        "raft": f"{algorithms}:RAFTAlgorithm",
     }
 
 
@@ -216,7 +216,6 @@ def trinity_experience_operators() -> Mapping[str, str | ComponentSpec]:
         "reward_std_filter": "trinity.buffer.operators:RewardStdFilter",
         "dapo_dynamic_sampling": "trinity.buffer.operators:DAPODynamicSampling",
         "mask_response_truncated": "trinity.buffer.operators:MaskResponseTruncated",
-        "reward_shaping_mapper": "trinity.buffer.reward_shaping:RewardShapingMapper",
     }
 
 

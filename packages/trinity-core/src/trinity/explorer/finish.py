@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -16,11 +17,12 @@ from trinity.common.secrets import masked, masked_values
 from trinity.common.size_limits import MAX_NAME, check_info, shortened
 from trinity.common.workflows.workflow import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
-from trinity.explorer.duplicate_check import HANDED_OVER, check_rows, unshared
 from trinity.explorer.failure import not_judged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import Tensor
 
     from trinity.explorer.requests import RolloutRequest, RolloutResult
 
@@ -295,3 +297,90 @@ def one_time_warnings(experiences: Sequence[Experience]) -> dict[str, str]:
             f"model.max_prompt_tokens, or use fewer or shorter turns. Not logged for later steps."
         )
     return said
+
+
+Key = TypeVar("Key", int, tuple[int, int, int])
+
+REMEDY = "Return a separate experience for each rollout, for example copy.deepcopy()."
+TENSORS = (  # that a later step may change in place
+    "action_mask",
+    "logprobs",
+    "token_level_reward",
+    "teacher_logprobs",
+    "advantages",
+    "returns",
+)
+
+
+class DuplicateCheck:
+    """Remembers what was returned, as long as somebody holds it."""
+
+    def __init__(self) -> None:
+        self._alive: WeakValueDictionary[int, Experience] = WeakValueDictionary()
+
+    def check(self, experiences: Sequence[Experience]) -> None:
+        """Refuse what was returned before, and what stands there twice.
+
+        Raises:
+            WorkflowError: the message says which.
+        """
+        seen: dict[int, int] = {}
+        for place, experience in enumerate(experiences):
+            if self._alive.get(id(experience)) is experience:
+                raise WorkflowError(
+                    f"experience {place} is the same object that an earlier call returned, for "
+                    f"rollout {experience.eid.rid}. {REMEDY}"
+                )
+            _refuse_twice(seen, id(experience), place)
+
+    def add(self, experiences: Sequence[Experience]) -> None:
+        """Take note of what goes on to be trained."""
+        for experience in experiences:
+            self._alive[id(experience)] = experience
+
+
+def check_rows(experiences: Sequence[Experience]) -> None:
+    """Refuse two experiences whose tokens are one piece of memory: they are one row.
+
+    Raises:
+        WorkflowError: the message says which.
+    """
+    seen: dict[tuple[int, int, int], int] = {}
+    for place, experience in enumerate(experiences):
+        if not experience.is_preference_pair:
+            _refuse_twice(seen, _memory(experience), place)
+
+
+def unshared(experiences: Sequence[Experience]) -> None:
+    """Give each experience tensors of its own, where two of a list lie in one memory."""
+    if len(experiences) < 2:
+        return
+    taken: set[int] = set()
+    for experience in experiences:
+        for name, value in _tensors(experience):
+            where = value.untyped_storage().data_ptr()
+            if where in taken:
+                setattr(experience, name, value.clone())
+            taken.add(where)
+
+
+def _refuse_twice(seen: dict[Key, int], key: Key, place: int) -> None:
+    first = seen.setdefault(key, place)
+    if first != place:
+        raise WorkflowError(f"experiences {first} and {place} are the same object. {REMEDY}")
+
+
+def _memory(experience: Experience) -> tuple[int, int, int]:
+    """Return where the tokens lie, and which of them are the response."""
+    tokens = experience.tokens
+    return tokens.data_ptr(), len(tokens), experience.prompt_length
+
+
+def _tensors(experience: Experience) -> Iterator[tuple[str, Tensor]]:
+    for name in TENSORS:
+        value: Tensor | None = getattr(experience, name)
+        if value is not None and value.numel():
+            yield name, value
+
+
+HANDED_OVER = DuplicateCheck()  # one for the process: runners of one class share its workflows

@@ -34,7 +34,7 @@ PUBLISHED_MODULES = {
     "trinity.buffer.operators.experience_operator": "trinity.common.operators",
     "trinity.buffer.operators.filters.reward_filter": f"{_HERE}.reward_filters",
     "trinity.buffer.operators.mappers.pass_rate_calculator": "trinity_algorithms.difficulty",
-    "trinity.buffer.operators.mappers.reward_shaping_mapper": "trinity.buffer.reward_shaping",
+    "trinity.buffer.operators.mappers.reward_shaping_mapper": "trinity_algorithms.reward_shaping",
     "trinity.buffer.reader.file_reader": f"{_HERE}.file_reader",
     "trinity.buffer.selector": f"{_HERE}.selectors",
     "trinity.buffer.selector.difficulty_estimator": f"{_HERE}.pass_rate_estimators",

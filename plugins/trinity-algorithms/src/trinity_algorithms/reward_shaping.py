@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.algorithm.args import check_choice
-from trinity.buffer.operators import ExperienceOperator
+from trinity.common.operators import ExperienceOperator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +34,7 @@ class RewardShapingMapper(ExperienceOperator):
         self.rules = [_checked(rule) for rule in reward_shaping_configs or ()]
 
     def process(self, exps: list[Experience]) -> tuple[list[Experience], Metrics]:
+        """Return the experiences with their new rewards."""
         before = [exp.reward for exp in exps]
         for exp in exps:
             for key, operation, weight in self.rules:
