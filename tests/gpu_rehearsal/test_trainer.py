@@ -32,6 +32,22 @@ def test_a_train_step_of_each_kind_runs_on_the_gpu(case, tmp_path) -> None:
     assert set(where) == {"cpu"} if case == "offload" else {"cuda"}
 
 
+@pytest.mark.parametrize(
+    ("how", "prompt", "shares"), [("auto", 12, False), ("auto", 48, True), ("on", 12, True)]
+)
+def test_prompts_are_computed_once_where_they_outweigh_responses(
+    how, prompt, shares, tmp_path, caplog
+) -> None:
+    caplog.set_level("INFO")
+    made = a_trainer(a_model(tmp_path), trainer={"prefix_sharing": how})
+
+    metrics = made.train_step(rows(prompt=prompt), step=1)
+
+    assert (metrics["perf/shared_ratio"] > 0) == shares
+    said = "responses have 354 tokens and prompts 192, so rows are computed apart"
+    assert (said in caplog.text) == (not shares)
+
+
 def test_a_micro_batch_waits_for_the_gpu_within_its_budget(tmp_path) -> None:
     options = {"max_token_len_per_gpu": 200, "prefix_sharing": "off"}
     made = a_trainer(a_model(tmp_path), trainer=options)

@@ -5,7 +5,9 @@ B rows of a batch   R response
 
 from __future__ import annotations
 
+import logging
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
     from trinity.trainer.algorithm_parts import AlgorithmParts
     from trinity.trainer.microbatch import ModelInputs, Plan
     from trinity.trainer.policy import Policy
+    from trinity.trainer.prefix_tree import PrefixSharing
     from trinity.trainer.ranks import Ranks
+
+logger = logging.getLogger(__name__)
 
 MAX_PADDING = {"cuda": 4096}  # tokens that cost less than one more micro-batch; elsewhere 128
 ROWS_OF_PAIR = 2  # chosen and rejected, which stay in one micro-batch
@@ -58,6 +63,7 @@ class Scorer:
         self._load_reference = load_reference
         self._ranks = ranks
         self.reference: Policy | None = None  # None: not needed so far
+        self._is_told = False  # that rows are computed apart
 
     @property
     def token_limits(self) -> TokenLimits:
@@ -71,7 +77,6 @@ class Scorer:
         """Return the packs of each micro-batch, as a model (None: the policy) can take them."""
         policy = policy or self._policy
         has_pairs = self._parts.wants_pairs
-        may_share = self._config.trainer.prefix_sharing != "off"
         rows = [exp.tokens.numpy() for exp in batch.experiences]
         budget = self._config.trainer.max_token_len_per_gpu or 4096
         return plan_packs(
@@ -79,11 +84,34 @@ class Scorer:
             max_tokens=self._ranks.max_tokens(budget, num_tokens=sum(map(len, rows))),
             max_padding=MAX_PADDING.get(policy.device.type, 128),
             keep_order=self._keeps_order,
-            sharing=policy.sharing if may_share else None,
+            sharing=self._sharing(batch, policy),
             together=ROWS_OF_PAIR if has_pairs else 1,
             dp_size=self._ranks.dp_size,
             is_balanced=self._config.trainer.balance_batch,
         )
+
+    def _sharing(self, batch: ExperienceBatch, policy: Policy) -> PrefixSharing | None:
+        """Return how rows may be computed as one; on a GPU only where that saves most of them."""
+        how = self._config.trainer.prefix_sharing
+        if how == "off":
+            return None
+        sharing = policy.sharing
+        if how == "on" or policy.device.type == "cpu":
+            return sharing
+        prompts = sum(exp.prompt_length for exp in batch.experiences)
+        responses = sum(exp.response_length for exp in batch.experiences)
+        if responses <= prompts:
+            return sharing
+        if not self._is_told:
+            self._is_told = True
+            logger.info(
+                "trainer.prefix_sharing is auto: responses have %d tokens and prompts %d, so rows "
+                "are computed apart on the GPU. Set it to on to compute prompts once.",
+                responses,
+                prompts,
+            )
+        # A row that extends another needs no mask, which would be in the way of fast kernels.
+        return replace(sharing, ways=sharing.ways & {"chain"})
 
     def logprobs(self, batch: ExperienceBatch) -> Tensor:
         """Return the policy's log-probabilities ``[B, R]``, without a gradient, on the CPU."""

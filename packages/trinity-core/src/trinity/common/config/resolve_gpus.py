@@ -52,6 +52,11 @@ def resolve_gpus(work: Resolution) -> None:
     if machine.has_bf16:
         reason = "GPUs compute bfloat16; master weights stay float32"
         work.default("trainer.precision", "bfloat16", origin=reason)
+    if config.has_trainer and config.trainer.prefix_sharing == "auto":
+        work.note(
+            "trainer.prefix_sharing auto: prompts are computed once where they have as many tokens "
+            "as responses"
+        )
 
 
 def default_sync_method(config: Config, machine: Machine) -> str:

@@ -206,7 +206,8 @@ class TrainerConfig(StrictModel):
     )
     prefix_sharing: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = core(
         "auto",
-        "compute shared prefixes once if it saves a quarter; on: refuse models that cannot",
+        "compute shared prefixes once if it saves a quarter; auto on GPUs: not if responses have "
+        "more tokens than prompts; on: refuse models that cannot",
     )
     gradient_checkpointing: bool = core(
         False, "recompute activations in the backward pass: less memory, more time"
