@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def bases(folder: Path, *, model: Path | None = None) -> dict[str, dict[str, Any]]:
-    """Return the shipped examples and one more, all with a model and rows that are there."""
+    """Return the shipped examples and a few more, all with a model and rows that are there."""
     rows = folder / "rows.jsonl"
     lines = [json.dumps({"question": f"{n}+1=", "answer": str(n + 1)}) for n in range(8)]
     rows.write_text("\n".join(lines) + "\n")
@@ -21,7 +21,11 @@ def bases(folder: Path, *, model: Path | None = None) -> dict[str, dict[str, Any
         model.mkdir(exist_ok=True)
         (model / "config.json").write_text('{"max_position_embeddings": 4096}')
         (model / "tokenizer.json").write_text("{}")
-    found: dict[str, dict[str, Any]] = {"small": small(model, rows, folder)}
+    found: dict[str, dict[str, Any]] = {
+        "small": small(model, rows, folder),
+        "ledger": with_ledger(small(model, rows, folder), folder),
+        "served": served(small(model, rows, folder), folder),
+    }
     for file in sorted((ROOT / "examples").glob("*/*.yaml")):
         settings = yaml.safe_load(file.read_text(encoding="utf-8"))
         settings["model"]["model_path"] = str(model)
@@ -39,6 +43,35 @@ def bases(folder: Path, *, model: Path | None = None) -> dict[str, dict[str, Any
                 taskset.pop("workflow_args", None)
         found[file.stem] = settings
     return found
+
+
+def with_ledger(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a configuration that keeps its experiences in a ledger, and names all of its keys."""
+    settings["name"] = "ledger"
+    settings["buffer"]["trainer_input"]["experience_buffer"] = {
+        "name": "between",
+        "storage_type": "sql",
+        "path": f"sqlite:///{folder}/ledger.db",
+        "keep_bodies": "untrained",
+        "keep_steps": 100,
+        "max_retry_times": 1,
+        "max_retry_interval": 1,
+        "max_read_timeout": 60,
+    }
+    return settings
+
+
+def served(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a configuration of a service, which has no tasks."""
+    settings |= {"name": "served", "mode": "serve", "continue_from_checkpoint": True}
+    del settings["buffer"]["explorer_input"]
+    settings["explorer"] |= {
+        "db_url": f"sqlite:///{folder}/serve.db",
+        "listen_address": "127.0.0.1",
+        "proxy_port": 0,
+        "keep_runs_s": 3600,
+    }
+    return settings
 
 
 def small(model: Path, rows: Path, folder: Path) -> dict[str, Any]:
