@@ -11,20 +11,25 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+OLDER = "queue,file,replay,limited"
 BAD = {"unclear message", "internal error", "silent difference", "hang"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cases", "variant", "seed"),
-    [(14, "file", 6), pytest.param(30, "limited", 1, marks=pytest.mark.acceptance)],
+    ("cases", "variant", "seed", "variants"),
+    [
+        (14, "file", 6, OLDER),
+        pytest.param(30, "limited", 1, OLDER, marks=pytest.mark.acceptance),
+        pytest.param(40, "ledger", 1, "ledger", marks=pytest.mark.acceptance),
+    ],
 )
 def test_damages_are_told_by_file_or_lead_to_the_unharmed_end(
-    cases, variant, seed, tmp_path
+    cases, variant, seed, variants, tmp_path
 ) -> None:
     """The rest is ``python benchmarks/fuzz_run_directories.py --cases 500``."""
     options = ["--cases", str(cases), "--rows", "6", "--seed", str(seed)]
-    options += ["--json", str(tmp_path / "cases.json")]
+    options += ["--variants", variants, "--json", str(tmp_path / "cases.json")]
 
     ended = subprocess.run(
         [sys.executable, BENCHMARKS / "fuzz_run_directories.py", *options],
