@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from trinity.algorithm import SampleStrategy
     from trinity.algorithm.sample_strategy.strategies import CheckedStrategy
-    from trinity.buffer.file import FileStorage
     from trinity.buffer.pipeline import ExperiencePipeline
+    from trinity.buffer.rollout_file import RolloutFile
     from trinity.buffer.task_source import TaskSource
     from trinity.common.config import Config, ExperienceBufferConfig
     from trinity.common.config.inference_model import InferenceModelConfig
@@ -291,9 +291,10 @@ def make_experience_pipeline(
     )
 
 
-def _raw_experiences(config: Config, *, rundir: RunDir) -> FileStorage | None:
-    """Return where every rollout is kept as the workflow gave it; None: nowhere."""
+def _raw_experiences(config: Config, *, rundir: RunDir) -> RolloutFile | None:
+    """Return where the newest rollouts are kept as the workflow gave them; None: nowhere."""
     from trinity.buffer.file import FileStorage
+    from trinity.buffer.rollout_file import RolloutFile
     from trinity.common.config import ExperienceBufferConfig
 
     settings = config.data_processor.experience_pipeline
@@ -302,7 +303,8 @@ def _raw_experiences(config: Config, *, rundir: RunDir) -> FileStorage | None:
     path = Path(settings.input_save_path or rundir.buffer / "explorer_output.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     setting = "data_processor.experience_pipeline.input_save_path"
-    return FileStorage(ExperienceBufferConfig(), path=path, setting=setting)
+    storage = FileStorage(ExperienceBufferConfig(), path=path, setting=setting)
+    return RolloutFile(storage, path=path, max_bytes=settings.max_input_gb * 1e9)
 
 
 def make_monitors(

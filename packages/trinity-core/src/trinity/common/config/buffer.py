@@ -265,6 +265,11 @@ class ExperiencePipelineConfig(StrictModel):
     input_save_path: str | None = core(
         None, "file for them; default: in the buffer folder of the run directory"
     )
+    max_input_gb: float = core(
+        1.0,
+        "maximum size of this file and of the older half beside it; the oldest are deleted",
+        gt=0,
+    )
     inputs: dict[str, ExperienceBufferConfig] = not_yet({}, "further buffers to read")
     output: ExperienceBufferConfig | None = not_yet(None, "another buffer to write to")
 

@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.buffer.rollout_file import older_half
 from trinity.common.json_lines import first_bad_line
 from trinity.errors import CheckpointError
 from trinity.monitor.jsonl import MetricsLine
@@ -52,6 +53,7 @@ class Growth:
         self._lock = threading.Lock()  # guards the following, which belong together
         self._size = 0
         self._hash = hashlib.sha256()  # of so many bytes
+        self._inode = 0  # of the file that they are of
 
     def mark(self, *, is_synced: bool = False) -> dict[str, Any]:
         """Return ``size`` and ``digest`` as they are now (Any: a number and a text).
@@ -60,7 +62,11 @@ class Growth:
             is_synced: what was appended since the last mark is put on the disk.
         """
         with self._lock:
-            size = self._path.stat().st_size if self._path.is_file() else 0
+            found = self._path.stat() if self._path.is_file() else None
+            size, inode = (found.st_size, found.st_ino) if found else (0, 0)
+            if inode != self._inode:
+                self._inode = inode
+                self._forget(-1)  # another file took its place
             if size != self._size:
                 self._read(size, is_synced=is_synced)
             return {"size": self._size, "digest": self._hash.hexdigest()}
@@ -130,6 +136,8 @@ class GrowingFiles:
         self._of_explorer = {self._name(path): path.absolute() for path in explorer_files}
         dump = _dump(config, rundir) if config.has_trainer else None
         self._dump = None if dump is None else self._name(dump)  # None: there is no such file
+        turned = _dump(config, rundir) if config.mode not in {"train", "bench"} else None
+        self._turned = None if turned is None else self._name(turned)
         self._growths: dict[str, Growth] = {}
 
     def marks(self) -> dict[str, Mark]:
@@ -151,6 +159,7 @@ class GrowingFiles:
         Raises:
             DamagedError: a file is shorter, or is not what was written.
         """
+        self._turn_back(marks)
         for name in self._names():
             path, is_record = self._path(name), self._is_record(name)
             size, digest = self._mark(name, marks)
@@ -170,12 +179,26 @@ class GrowingFiles:
             if problem:
                 raise DamagedError(self._refusal(path, problem, is_record=is_record))
 
+    def _turn_back(self, marks: Mapping[str, Mark | int]) -> None:
+        """Put the older half of the rollouts back in its place, if it became it since the marks."""
+        if self._turned is None or not (older := older_half(self._path(self._turned))).is_file():
+            return
+        path, (size, digest) = self._path(self._turned), self._mark(self._turned, marks)
+        if not size:
+            older.unlink()  # all of it was written later
+        elif self._growth(self._turned).problem(size, digest):
+            if Growth(older).problem(size, digest):
+                path.unlink(missing_ok=True)  # its lines were deleted since: it is told as gone
+            else:
+                older.replace(path)
+
     def _is_record(self, name: str) -> bool:
         """Return whether a run can do without the lines of a file: nothing is trained on them."""
         return name not in self._of_explorer or name == self._dump
 
     def cut(self, marks: Mapping[str, Mark | int]) -> None:
         """Cut every file back; event files that were not there then are removed."""
+        self._turn_back(marks)
         for name in self._names():
             path, size = self._path(name), self._mark(name, marks)[0] or 0
             if name.startswith(_EVENTS) and not size:
