@@ -77,7 +77,7 @@ class Changes(SimpleWorkflow):
 @pytest.mark.slow
 @pytest.mark.parametrize("where", [["--local"], pytest.param([], marks=pytest.mark.ray)])
 def test_a_workflow_that_changes_the_working_directory_moves_no_file_of_the_run(
-    where, config_dict, taskset, write_yaml, plugin_dir, trinity_forked, run_dir, tmp_path
+    where, config_dict, taskset, write_yaml, plugin_dir, trinity_program, run_dir, tmp_path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -89,11 +89,11 @@ def test_a_workflow_that_changes_the_working_directory_moves_no_file_of_the_run(
     folder = plugin_dir(CHANGES)
 
     for epochs in (1, 2):
-        ended = trinity_forked(
+        ended = trinity_program(
             *(*arguments, "--plugin-dir", folder, "--set", f"buffer.total_epochs={epochs}"),
-            ELSEWHERE=str(elsewhere),
+            env={"ELSEWHERE": str(elsewhere)},
         )
-        assert ended.code == 0, ended.stdout + ended.stderr
+        assert ended.returncode == 0, ended.stdout + ended.stderr
 
     assert "going on after" in ended.stdout
     assert "model: checkpoints/e2e/tiny/global_step_4/" in ended.stdout
