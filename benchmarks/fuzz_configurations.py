@@ -140,7 +140,10 @@ class Fuzz:
             return True  # null: the default, which is what stood there
         if case.kind == "delete":
             return True
-        return str(case.value).strip().lower() == str(before).lower()
+        written = str(case.value).strip().lower()
+        if isinstance(before, int | float):
+            written = written.replace("_", "")  # 0._9 and 1_000 are numbers, too
+        return written == str(before).lower()
 
 
 def checked(file: Path) -> tuple[int, str]:

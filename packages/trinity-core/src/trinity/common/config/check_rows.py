@@ -67,7 +67,9 @@ def _of_file(path: Path) -> list[FirstRow]:
 
 def _of_folder(folder: Path, *, split: str, subset_name: str | None) -> list[FirstRow]:
     files = sorted(folder.glob("*.jsonl"))
-    others = any(next(folder.rglob(f"*{end}"), None) for end in (".parquet", ".csv"))
+    # os.walk passes over a folder that is gone meanwhile, as below /proc; rglob does not
+    names = (name for _, _, names in os.walk(folder) for name in names)
+    others = any(name.endswith((".parquet", ".csv")) for name in names)
     if files and not others and subset_name is None:
         return _of_json_lines(files_of_split(files, split=split))
     given = {"path": str(folder), "name": subset_name, "split": split}
