@@ -68,6 +68,21 @@ def test_a_run_goes_on_from_a_checkpoint_which_holds_adapters_and_a_merged_model
 
 
 @needs_peft
+def test_frozen_weights_have_the_type_that_is_computed_in_and_adapters_are_float32(
+    a_trainer, ragged
+) -> None:
+    plain = a_trainer(lora=SMALL)
+    rounded = a_trainer(lora=SMALL, trainer={"precision": "bfloat16"})
+
+    expected, found = (one.train_step(ragged(), step=1) for one in (plain, rounded))
+
+    types = {("lora_" in name, p.dtype) for name, p in rounded.model.named_parameters()}
+    assert types == {(False, torch.bfloat16), (True, torch.float32)}
+    assert found["actor/grad_norm"] == pytest.approx(expected["actor/grad_norm"], rel=0.05)
+    assert found["actor/loss"] == pytest.approx(expected["actor/loss"], abs=0.02)
+
+
+@needs_peft
 def test_adapters_of_a_folder_are_gone_on_with(a_trainer, ragged, tmp_path) -> None:
     first = a_trainer(lora=SMALL)
     first.train_step(ragged(), step=1)

@@ -28,7 +28,7 @@ class Adapters:
     """The adapters of a model, which are put into it here.
 
     Args:
-        module: the transformers model; all its weights are frozen.
+        module: the transformers model, frozen, in the type that it computes in.
         config: one entry of ``model.lora_configs``; with a path, the adapters of that folder go on.
 
     Raises:
@@ -53,6 +53,11 @@ class Adapters:
                 "model.lora_configs.0.target_modules names the output layer, which the trainer "
                 "computes apart. Leave it out: all-linear does."
             )
+        for name, parameter in module.named_parameters():
+            if ".lora_" in name:  # peft gives them the type of what they stand beside
+                parameter.data = parameter.data.float()
+        # What layers add to the embedding is summed in float32, whatever the frozen weights are.
+        module.get_input_embeddings().register_forward_hook(lambda _m, _given, out: out.float())
         module.eval()
         if config.path:
             self._load_tensors(config.path)
@@ -72,7 +77,7 @@ class Adapters:
             value = parameter.detach()
             delta = deltas.get(name)
             plain = name.replace(".base_layer.", ".")
-            tensors[plain] = value if delta is None else value + delta.to(value.dtype)
+            tensors[plain] = value if delta is None else value.float() + delta
         return tensors
 
     def save(self, directory: Path) -> None:

@@ -58,9 +58,12 @@ class ModelLoader:
         """
         if self._ranks.is_sharded:
             return self._load_sharded(is_trained=True), None
-        policy = self.load(self._model_path)
         lora = self._config.model.lora_configs
-        adapters = Adapters(policy.module, lora[0]) if lora else None
+        policy = self.load(self._model_path, is_trained=not lora)
+        adapters = None
+        if lora:
+            adapters = Adapters(policy.module, lora[0])
+            policy = self._with_checkpointing(policy, is_trained=True)
         self._try_prefix_sharing(policy)
         return self._with_sequence_parallelism(policy), adapters
 
