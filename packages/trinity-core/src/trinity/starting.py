@@ -30,7 +30,10 @@ __all__ = [
     "command_ended",
     "leave",
     "leave_hung",
+    "num_restarts",
+    "parent",
     "program_begins",
+    "tell",
     "was_interrupted",
 ]
 
@@ -40,6 +43,7 @@ _IMPORTING = "<frozen importlib._bootstrap>"  # the file of the functions that i
 _heard: list[int] = []  # signals that became KeyboardInterrupt
 _end = os._exit
 _codes: list[int] = []  # of the command, once it has ended
+parent: list[tuple[int, int, int]] = []  # this process, the pipe to who waits for it, restarts
 
 
 class Loading:
@@ -77,11 +81,25 @@ def command_ended(code: int) -> None:
         os._exit(code or INTERRUPTED)
 
     _codes.append(code)
+    tell(ended=code)
     _replace(_leave, end)
     _replace(_interrupt, end)
     # Python notes a KeyboardInterrupt that leaves a text that is executed, as those of dataclasses,
     # and would kill itself by SIGINT as it ends, though it was caught. The next text clears that.
     exec("")
+
+
+def num_restarts() -> int:
+    """Return how often this run was started again by the command that it belongs to."""
+    return parent[0][2] if parent else 0
+
+
+def tell(**facts: object) -> None:
+    """Tell the process that waits for this one, where one does."""
+    if parent and parent[0][0] == os.getpid():  # a process that was forked from it is not it
+        import json
+
+        os.write(parent[0][1], f"{json.dumps(facts)}\n".encode())
 
 
 def leave(line: str, *, code: int = INTERRUPTED) -> NoReturn:

@@ -14,9 +14,9 @@ from trinity import __version__
 from trinity.cli.lazy import LazyGroup
 from trinity.cli.output import masked_output, plain
 from trinity.common.secrets import masked
-from trinity.errors import TrinityError, unknown_name
+from trinity.errors import RayLostError, TrinityError, WorkerLostError, unknown_name
 from trinity.extend import PluginManager, set_manager
-from trinity.starting import INTERRUPTED, was_interrupted
+from trinity.starting import INTERRUPTED, tell, was_interrupted
 
 _NO_ROOM = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS}
 _WRONG_PATH = {  # by what the system says: what to do
@@ -105,6 +105,8 @@ def _failed(error: BaseException) -> int:
     """Say what went wrong; return the code."""
     if was_interrupted():  # and this is what a library made of it
         return INTERRUPTED
+    if isinstance(error, (RayLostError, WorkerLostError)):
+        tell(lost=masked(str(error)).partition(". ")[0])
     line = str(error) if isinstance(error, TrinityError) else ""
     if isinstance(error, OSError):
         line = _of_the_system(error)

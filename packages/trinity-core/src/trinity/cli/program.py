@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 
 from trinity import starting
+from trinity.cli.parent import stay_behind
 
 # How the explorer names threads of runs whose time was up, those that close what they hold, loops
 # that they block, and threads that they await.
@@ -25,6 +26,7 @@ def program() -> None:
     A thread that is inside a library as the interpreter is taken apart would abort the process, and
     its exit code with it; one of an executor would be waited for.
     """
+    stay_behind(sys.argv[1:])  # what follows is another process, where a run is asked for
     starting.program_begins()
     code = 0
     try:

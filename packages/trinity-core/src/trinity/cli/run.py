@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trinity.starting import tell
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -31,12 +33,16 @@ def run(
         list[Path] | None,
         typer.Option("--plugin-dir", help="Load the plugins of a folder. Repeatable."),
     ] = None,
+    restart: Annotated[
+        int, typer.Option(min=0, help="Restarts after a kill or a lost worker or process of Ray.")
+    ] = 0,
 ) -> None:
     """Run a configuration from the first task to the last checkpoint.
 
     Trainer, engines and rollout workers run as Ray actors: in the cluster of RAY_ADDRESS,
     cluster.ray_address or `ray start`, else in a local Ray that ends with the run.
     """
+    tell(restart=restart)
     typer.echo(f"reading {config}")  # before what takes seconds to import
     from trinity.runtime.interrupt import Interrupt
 

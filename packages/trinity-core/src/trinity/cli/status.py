@@ -83,7 +83,8 @@ def _of_part(part: WorkerReport) -> Iterator[str]:
     both = f"explore step {part.explore_steps}, train step {part.train_steps}"
     holder = f"process {part.pid}" if part.pid is not None else "no living process here"
     last = f", last metrics {duration(part.last_s)} ago" if part.last_s is not None else ""
-    yield f"{part.name}: {part.status}, {steps.get(part.mode, both)} ({holder}{last})"
+    again = f", restarted {part.restarts} times" if part.restarts else ""
+    yield f"{part.name}: {part.status}, {steps.get(part.mode, both)} ({holder}{last}{again})"
     if part.error:
         yield f"  {part.error}"
     if part.metrics:

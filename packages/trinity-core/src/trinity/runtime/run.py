@@ -33,6 +33,7 @@ from trinity.runtime.record.result import RunResult, RunStatus, StageResult
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.run_sides import own_part, part_of
 from trinity.runtime.stage import run_stage
+from trinity.starting import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,6 +74,7 @@ def run(
         check_workflows(stages, manager=manager)
         shared = _run_directory(stages[0], given, display, holds_secrets=holds_secrets)
         rundir = own_part(stages, rundir=shared)
+        tell(directory=str(rundir.path))
         for line in header_lines(stages, rundir=rundir, manager=manager):
             display.say(line)
         logs = logs_to(rundir.path, level=given.log.level, say=display.say)

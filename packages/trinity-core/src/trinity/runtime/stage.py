@@ -38,6 +38,7 @@ from trinity.runtime.record.sample_files import cut_samples
 from trinity.runtime.restore import name_of, restore
 from trinity.runtime.rollouts import Rollouts
 from trinity.runtime.supervisor import RestartLimit
+from trinity.starting import num_restarts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -327,6 +328,7 @@ class _StageRun:
             "total_steps": self._parts.total_steps,
             "guarantee": self._guarantee(),
             **({"timed_out_step": self._timed_out_step} if self._timed_out_step else {}),
+            **({"restarts": num_restarts()} if num_restarts() else {}),
             "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,

@@ -47,6 +47,7 @@ class WorkerReport:
     metrics: dict[str, float]  # ages and loads of its last steps
     error: str
     total_steps: int = 0  # 0: it has no end
+    restarts: int = 0  # by trinity run --restart, since that command began
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +165,7 @@ def _part(
         metrics=_shown(rows),
         error=status["error"],
         total_steps=status.get("total_steps") or 0,
+        restarts=status.get("restarts") or 0,
     )
 
 
