@@ -316,7 +316,7 @@ def postgres(session: nox.Session) -> None:
     ledger, viewer = "plugins/trinity-ledger", "packages/trinity-studio"
     own = ["-e", f"{ledger}[postgres]", "-e", viewer, "pytest"]
     session.install("-c", str(CONSTRAINTS), *GROUPS["run"], *own)
-    names = ("sql_storage", "ledger_groups", "whose_ledger")
+    names = ("sql_storage", "ledger_groups", "whose_ledger", "damaged_packets", "seal")
     files = [f"{ledger}/tests/test_{name}.py" for name in names]
     chosen = session.posargs or [*files, f"{viewer}/tests/test_ledger_page.py"]
     script = ("scripts/with_postgres.py", *map(str, programs[-1:]))
