@@ -288,7 +288,8 @@ def vllm(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def gpu_rehearsal(session: nox.Session) -> None:
     """Run engine, trainer and whole runs on pretend GPUs, which count waits, copies and bytes."""
-    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "pytest", "setuptools")
+    own = ["-e", "packages/trinity-core[lora]", "pytest", "setuptools"]
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], *own)
     tool = ROOT / "tools" / "pretend_cuda"
     session.run("bash", tool / "build.sh", "python", external=True)
     session.install("--no-build-isolation", "--no-deps", "-e", str(tool))

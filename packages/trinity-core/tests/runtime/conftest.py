@@ -66,7 +66,9 @@ class FakeParts:
             ),
             buffer=SimpleNamespace(batch_size=1),
             algorithm=SimpleNamespace(repeat_times=per_step),
-            trainer=SimpleNamespace(save_interval=self.save_interval),
+            trainer=SimpleNamespace(
+                save_interval=self.save_interval, keep_best=None, early_stopping=None
+            ),
         )
         self.policy = policy_of(self.config)
         self.rollouts = RolloutBuffer(self.policy, batch=train_batch)

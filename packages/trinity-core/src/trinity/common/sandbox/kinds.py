@@ -61,6 +61,7 @@ class LandlockSandbox(Sandbox):
         read = [*_SYSTEM, *_LINKED, *map(str, session.binds)]
         return {
             "argv": list(command),
+            **({"real_uid": _foreign_user()} if os.getuid() == 0 else {}),
             "env": {"TMPDIR": str(tmp), **session.env},
             "landlock": {
                 "read": [path for path in read if Path(path).exists()],
@@ -101,11 +102,10 @@ class BwrapSandbox(Sandbox):
             *(word for name, value in session.env.items() for word in ("--setenv", name, value)),
             *("--", *command),
         ]
-        first, number = _FOREIGN_USERS
         own = {"mounts": [str(path) for path in outside], "owned": shown[0]}
         return {
             "argv": argv,
-            **(own | {"uid": first + secrets.randbelow(number)} if is_root else {}),
+            **(own | {"uid": _foreign_user()} if is_root else {}),
             "seccomp": filter_for(has_namespaces=True).hex(),
             "seccomp_for": "argv",
         }
@@ -118,6 +118,12 @@ class BwrapSandbox(Sandbox):
         if not knows_this_machine():
             return f"its filter knows x86_64 and aarch64, this is {platform.machine()}"
         return _tried(cls)
+
+
+def _foreign_user() -> int:
+    """Return a user of a command's own, so that a limit of processes counts no others."""
+    first, number = _FOREIGN_USERS
+    return first + secrets.randbelow(number)
 
 
 def _profile(limits: Limits) -> list[str]:

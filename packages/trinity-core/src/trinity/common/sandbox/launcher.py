@@ -3,17 +3,20 @@
 Run as ``python -ISB launcher.py JSON``, with the standard library alone. The keys of the JSON:
 ``limits`` (fields of ``base.Limits``), ``status_fd``, ``argv``, ``env``, ``uid`` (0: the present
 one), ``mounts`` (folders that another user cannot reach, handed over in ``/tmp`` as 0, 1, ...),
-``owned`` (a folder that the user is given), ``landlock`` (``read`` and ``write``: paths), and
+``owned`` (a folder that the user is given), ``real_uid`` (root keeps its files, and is counted as
+this user), ``landlock`` (``read`` and ``write``: paths), and
 ``seccomp``: the filter in hexadecimal, with ``seccomp_for`` ``self`` or ``argv``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import math
 import os
 import resource
+import signal
 import struct
 import sys
 from pathlib import Path
@@ -41,12 +44,16 @@ def main(setup: dict[str, Any]) -> None:  # Any: JSON
         _limit(setup["limits"])
         ruleset = _ruleset(setup["landlock"]) if "landlock" in setup else None
         _become(setup.get("uid", 0), setup.get("owned", ""))
+        if uid := setup.get("real_uid"):
+            os.setresuid(uid, 0, 0)  # whose processes are counted; root's files stay readable
         _limit_processes(setup["limits"]["processes"])
         argv = _with_filter(setup)
         if ruleset is not None:
             _restrict(ruleset)
         if setup.get("seccomp_for") == "self":
             _filter(bytes.fromhex(setup["seccomp"]))
+        if setup.get("real_uid"):
+            _stand_guard()
         os.set_inheritable(setup["status_fd"], setup.get("seccomp_for") == "argv")
         os.execve(argv[0], argv, setup.get("env", {}))
     except (OSError, ValueError) as error:
@@ -141,12 +148,27 @@ def _ruleset(paths: dict[str, list[str]]) -> int:
 def _restrict(ruleset: int) -> None:
     """Restrict this process for good, and drop every capability."""
     _checked(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
-    if os.getuid() == 0:
+    if os.geteuid() == 0:
         _checked(_libc.prctl(_SECUREBITS, 0b11, 0, 0, 0), "prctl")  # root is nobody special
     _checked(_libc.syscall(_RESTRICT_SELF, ruleset, 0), "landlock")
     header, none = struct.pack("Ii", 0x20080522, 0), bytes(24)
     _checked(_libc.syscall(_CAPSET[os.uname().machine], header, none), "capset")
     _checked(_libc.prctl(_PDEATHSIG, 9, 0, 0, 0), "prctl")
+
+
+def _stand_guard() -> None:
+    """Return in a child, and wait for it here: its exec, as two users, forgets ``_PDEATHSIG``."""
+    child = os.fork()
+    if child == 0:
+        return
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    _checked(_libc.prctl(_PDEATHSIG, signal.SIGTERM, 0, 0, 0), "prctl")
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def _filter(instructions: bytes) -> None:

@@ -39,6 +39,9 @@ _WITHOUT_NAMESPACES = {  # what namespaces of its own would make harmless
     "socket": (41, 198),
     "setsid": (112, 157),  # all processes stay in one group, which is ended as one
     "setpgid": (109, 154),
+    "setuid": (105, 146),  # root would leave the user whose processes are limited
+    "setreuid": (113, 145),
+    "setresuid": (117, 147),
     "chroot": (161, 51),
     "syslog": (103, 116),
     "sethostname": (170, 161),

@@ -122,7 +122,7 @@ class _Watched:
         return next((reason for reason, is_over in passed.items() if is_over), "")
 
 
-_LAUNCHERS = 2  # of bubblewrap: outside, and the first process inside
+_LAUNCHERS = 2  # of bubblewrap: outside, and the first inside; of landlock: who waits
 
 
 def run_supervised(

@@ -28,7 +28,6 @@ from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
 from trinity.runtime.gc_paused import gc_paused
 from trinity.runtime.record.logs import MaskingFormatter
-from trinity.synchronizer.memfd import machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -257,6 +256,8 @@ class Worker:
         if self._error is not None:
             return WorkerReply(error=self._error, said=self._heard())
         manager = self._manager
+        from trinity.synchronizer.memfd import machine_id  # imports torch
+
         facts = WorkerFacts(
             name=self._name,
             node=_node_id(),
