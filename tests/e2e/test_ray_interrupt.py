@@ -92,8 +92,8 @@ def press(process, number=signal.SIGINT) -> None:
     os.killpg(process.pid, number)
 
 
-def assert_nothing_is_left(mark, memory) -> None:
-    deadline = time.monotonic() + 300  # Ray's agents look for their parent now and then
+def assert_nothing_is_left(mark, memory, *, within_s=300) -> None:
+    deadline = time.monotonic() + within_s  # Ray's agents look for their parent now and then
     while processes_of(mark) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert processes_of(mark) == []
@@ -135,7 +135,7 @@ def test_no_process_outlives_a_killed_driver(start) -> None:
     process.kill()
     process.communicate(timeout=60)
 
-    assert_nothing_is_left(mark, memory)
+    assert_nothing_is_left(mark, memory, within_s=20)  # 2 where the machine is idle
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,10 @@ def masker_of(values, **env):
         ("a.headers.X-Api-Key", "sk-12345"),
         ("a.servers", [{"token": "12345678"}]),
         ("a.servers", [{"password": 12345678}]),
+        ("SMTP_PASS", "opensesame"),
+        ("smtp.pass", "opensesame"),
+        ("a.tokens", "hf-12345"),
+        ("a.headers.Cookie", "hf-12345"),
     ],
 )
 def test_a_secret_is_hidden_as_a_setting_and_in_texts(path, value) -> None:
@@ -54,6 +58,9 @@ def test_a_secret_is_hidden_as_a_setting_and_in_texts(path, value) -> None:
         ("PWD", "/srv/project/runs"),
         ("a.url", "postgresql://trinity_user@db.example/runs"),
         ("a.url", "http://host:8080/a@b"),
+        ("a.forward_pass", "opensesame"),
+        ("a.special_tokens.pad", "<|PAD 1|>"),
+        ("a.arguments", ["--max-tokens", "51200000", "--eos-token", "</s12345>", "-c", "run.yaml"]),
     ],
 )
 def test_what_is_no_secret_is_shown(path, value) -> None:
@@ -72,6 +79,16 @@ def test_what_is_no_secret_is_shown(path, value) -> None:
         ("postgresql://db/x?password=pw", "postgresql://db/x?password=****"),
         ("http://h?a=1&passwd=pw&b=2 said", "http://h?a=1&passwd=****&b=2 said"),
         ("http://h?api_key=k&hf_token=t", "http://h?api_key=****&hf_token=****"),
+        ("postgresql://me:p/w@db/x", "postgresql://me:****@db/x"),
+        ("postgresql://me:12/p@w@db/x", "postgresql://me:****@db/x"),
+        ("redis://:p?w#@db said", "redis://:****@db said"),
+        ("http://h:80?mail=a@b", "http://h:80?mail=a@b"),
+        ("https://h/c?sv=1&sig=abc%3D&se=2", "https://h/c?sv=1&sig=****&se=2"),
+        ("https://h?X-Amz-Signature=0a1b", "https://h?X-Amz-Signature=****"),
+        ("https://h?key=AIzaSyA0123456789", "https://h?key=****"),
+        ("https://h?key=question", "https://h?key=question"),
+        ("ran judge --password pw --max-tokens 5", "ran judge --password **** --max-tokens 5"),
+        ("ran judge --api-key=k1 -v", "ran judge --api-key=**** -v"),
         ("http://h?max_tokens=5 a@b", "http://h?max_tokens=5 a@b"),
         ("postgresql://me:***@db/runs", "postgresql://me:***@db/runs"),
     ],
@@ -119,3 +136,49 @@ def test_data_is_masked_in_its_texts_alone() -> None:
     data = {"12345678": [1, 12345678, ("a 12345678", None)]}
 
     assert masker.values(data) == {"****": [1, 12345678, ("a ****", None)]}
+
+
+def test_a_secret_in_a_list_of_arguments_is_hidden_there_and_in_texts() -> None:
+    arguments = ["judge", "--password", "opensesame", "--api-key=sk-12345", "--max-tokens", "512"]
+    masker = masker_of({"a.arguments": arguments})
+
+    shown = ["judge", "--password", "****", "--api-key=****", "--max-tokens", "512"]
+    assert masker.setting("a.arguments", arguments) == shown
+    assert masker.text("refused: opensesame, sk-12345") == "refused: ****, ****"
+
+
+def test_tokens_by_name_and_the_parts_of_a_cookie_are_secrets() -> None:
+    masker = masker_of({"a.tokens": {"hub": "hf-12345"}, "cookie": "session=0a1b2c3d; lang=en"})
+
+    assert masker.text("refused: hf-12345 and 0a1b2c3d") == "refused: **** and ****"
+    assert masker.setting("a", {"tokens": {"hub": "hf-12345"}}) == {"tokens": {"hub": "****"}}
+
+
+@pytest.mark.parametrize("password", ["open@sesame", "open/sesame", "12/open@sesame"])
+def test_a_password_of_an_address_is_hidden_alone_too(password) -> None:
+    masker = masker_of({"url": f"postgresql://me:{password}@db.example/runs"})
+
+    assert masker.text(f"wrong password {password}!") == "wrong password ****!"
+
+
+def test_a_secret_that_goes_over_the_end_of_a_line_is_hidden() -> None:
+    masker = masker_of({"password": "open-sesame-4711"})
+
+    assert masker.text("refused: open-ses\n    ame-4711, said\nthe judge") == (
+        "refused: ****, said\nthe judge"
+    )
+
+
+def test_the_beginning_of_a_secret_waits_for_the_next_text() -> None:
+    masker = masker_of({"password": "open-sesame-4711"})
+
+    pending = {
+        text: masker.num_pending(text) for text in ("say ope", "say ope\n", "say open\n", "x")
+    }
+    assert pending == {"say ope": 3, "say ope\n": 0, "say open\n": 5, "x": 0}
+
+
+def test_a_text_of_letters_alone_is_looked_through_at_once() -> None:
+    long = "a" * 200_000
+
+    assert Masker().text(f"{long}://{long} -{long} {long}") == f"{long}://{long} -{long} {long}"

@@ -19,6 +19,7 @@ from trinity.common.size_limits import MAX_INFO, MAX_MESSAGE, MAX_REPLY, check_i
 from trinity.common.workflows.workflow import reward_of
 from trinity.errors import WorkflowError
 from trinity.explorer.failure import failure_of, traceback_text
+from trinity.runtime.record.sample_files import _json as json_of
 
 MB = 10**6
 
@@ -181,3 +182,15 @@ def an_order():
 
     (order,) = requests_of(a_task(workflow=Some), batch="1", number=0, max_repeat_times=None)
     return order
+
+
+class Huge:
+    def __repr__(self):
+        return "x" * (20 * MB)
+
+
+def test_an_object_in_info_whose_text_has_20_mb_is_stored_by_its_beginning() -> None:
+    experience = Experience(tokens=[1, 2], prompt_length=1, reward=1.0, info={"said": [Huge()]})
+
+    assert len(Experience.serialize_many([experience])) < 3 * MAX_MESSAGE
+    assert len(json_of({"info": {"said": Huge()}})) < 3 * MAX_MESSAGE

@@ -207,3 +207,24 @@ def test_an_unknown_key_of_the_command_line_is_not_blamed_on_the_file(a_file) ->
 
     with pytest.raises(ConfigError, match=r"command line: algorithm\.optimiser: unknown key"):
         load_config(path, overrides=["algorithm.optimiser.lr=1"])
+
+
+def test_a_copy_that_a_run_keeps_is_no_input_where_its_secrets_are_masked(tmp_path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "mode: both\nmonitor:\n  monitor_args: {password: '****', say: '**** stars'}\n"
+        "buffer:\n  trainer_input:\n    experience_buffer:\n      path: postgresql://me:****@db/x\n"
+    )
+    (tmp_path / "origins.json").write_text('{"monitor.monitor_args": "/srv/run.yaml:7"}')
+
+    with pytest.raises(ConfigError) as raised:
+        load_config(tmp_path / "config.yaml")
+
+    first, second = str(raised.value).splitlines()[1:]
+    hidden = (
+        "is ****, by which a run hides a secret in the copy of its configuration. Start the run"
+    )
+    assert f"config.yaml:3: monitor.monitor_args.password: {hidden}" in first
+    assert "with its own file (/srv/run.yaml:7), or set monitor.monitor_args.password to" in first
+    assert "config.yaml:7: buffer.trainer_input.experience_buffer.path: is ****" in second
+    given = ["monitor.monitor_args.password=open", "buffer.trainer_input.experience_buffer.path=x"]
+    assert load_config(tmp_path / "config.yaml", overrides=given).mode == "both"

@@ -6,12 +6,12 @@ import os
 import secrets
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from trinity.common.secrets import masked, remember, secrets_of
+from trinity.common.secrets import masked, num_pending, remember, secrets_of
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,11 +29,23 @@ class MaskedStream:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._held = ""  # may be the beginning of a secret, which the next write ends
 
     def write(self, text: str) -> int:
         """Write the text; return its length, as a stream does."""
-        self._stream.write(masked(text) if isinstance(text, str) else text)
+        if not isinstance(text, str):
+            return self._stream.write(text)
+        whole = self._held + text
+        shown = len(whole) - num_pending(whole)
+        self._held = whole[shown:]
+        self._stream.write(masked(whole[:shown]))
         return len(text)
+
+    def end(self) -> None:
+        """Write what was held back."""
+        held, self._held = self._held, ""
+        self._stream.write(masked(held))
+        self._stream.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write each."""
@@ -49,11 +61,15 @@ def masked_output() -> Iterator[None]:
     """Let what is printed inside the block, by whomever, leave without secrets."""
     remember(secrets_of(os.environ, env={}))
     streams = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = map(MaskedStream, streams)  # type: ignore[assignment]
+    hiding = [MaskedStream(stream) for stream in streams]
+    sys.stdout, sys.stderr = hiding  # type: ignore[assignment]
     try:
         yield
     finally:
         sys.stdout, sys.stderr = streams
+        for one in hiding:
+            with suppress(OSError, ValueError):  # nobody reads it any more
+                one.end()
 
 
 def echo_columns(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

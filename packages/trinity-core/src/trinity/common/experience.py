@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from trinity.common.experience_values import as_tensor, is_of, token_ids, whole_number
+from trinity.common.size_limits import shortened
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -348,4 +349,4 @@ def _plain(value: object) -> object:
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(part) for part in value]
-    return str(value)  # in info: what a workflow noted
+    return shortened(str(value))  # in info: what a workflow noted

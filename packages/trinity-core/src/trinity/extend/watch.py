@@ -46,8 +46,8 @@ class Watch:
         say: prints a line.
         whose: names the plugin that a file belongs to; "": none that is known.
         report_after_s: when a call is told.
-        end_after_s: by the name of a function: when a call of it is broken off; others are not
-            looked at. A number: of any.
+        end_after_s: when a call is broken off: by the name of its function, "": of all others;
+            None: it is not looked at. A number: of any.
         remedy: what the user can do, for the message.
         what: is waited for; "": the function, and its plugin.
     """
@@ -58,7 +58,7 @@ class Watch:
         *,
         whose: Callable[[str], str],
         report_after_s: float,
-        end_after_s: Mapping[str, float] | float,
+        end_after_s: Mapping[str, float | None] | float,
         remedy: str,
         what: str = "",
     ) -> None:
@@ -129,7 +129,9 @@ class Watch:
 
     def _limit(self, call: FrameType) -> float | None:
         given = self._end_after_s
-        return given.get(call.f_code.co_name) if isinstance(given, Mapping) else given
+        if not isinstance(given, Mapping):
+            return given
+        return given.get(call.f_code.co_name, given.get(""))
 
     def _judge(self, call: FrameType, waited_s: float) -> None:
         name = call.f_code.co_qualname

@@ -64,12 +64,13 @@ def plugins_of(config: Config) -> Iterator[PluginManager]:
         set_manager(before)
 
 
+# A call that takes long is told; these are broken off, too:
 _QUICK = {
     *("get_indices", "order", "feedback", "available", "put_back", "drop_older", "waiting"),
-    *("log", "flush", "log_samples", "state_dict", "load_state_dict"),
+    *("log", "flush", "log_samples", "state_dict", "load_state_dict", "default_args", "__call__"),
 }
 _WAITING = {"read", "sample", "read_groups"}  # for rows, so long as max_read_timeout says
-_LONG = {"write", "process", "close"}  # nobody can say how long: it is told
+_OWN_LIMIT = ("run", "run_async")  # of a run mode, and of a workflow
 
 
 def watch_of(config: Config, *, say: Callable[[str], None]) -> Watch:
@@ -78,8 +79,8 @@ def watch_of(config: Config, *, say: Callable[[str], None]) -> Watch:
     end_after_s = given.end_after_s or math.inf
     read_s = config.buffer.trainer_input.experience_buffer
     reads_after_s = end_after_s + (read_s.max_read_timeout if read_s is not None else 0.0)
-    limits = dict.fromkeys([*_QUICK, *hook_names()], end_after_s)
-    limits |= dict.fromkeys(_WAITING, reads_after_s) | dict.fromkeys(_LONG, math.inf)
+    limits: dict[str, float | None] = dict.fromkeys([*_QUICK, *hook_names()], end_after_s)
+    limits |= dict.fromkeys(_WAITING, reads_after_s) | dict.fromkeys(_OWN_LIMIT) | {"": math.inf}
     return Watch(
         say,
         whose=plugin_of,

@@ -64,8 +64,8 @@ def run(
     given = config if isinstance(config, Config) else load_config(config)
     holds_secrets = remember_secrets(given, env=os.environ)
     display = Display(console, title=given.name)
-    with Interrupt(display.say) as stop, plugins_of(given) as manager, no_exit():
-        watch = watch_of(given, say=display.say)
+    stopping, watch = Interrupt(display.say), watch_of(given, say=display.say)
+    with stopping as stop, plugins_of(given) as manager, no_exit(), watch:
         manager.call("trinity_configure", config=given)
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)
@@ -82,7 +82,7 @@ def run(
         lock = run_lock(shared.path, say=display.say, part=part_of(stages[0]))
         ground = _ground(stages[0], display, local=local)
         quiet = no_progress_bars()
-        with full, lock as file, logs, MemoryRecord(file, display), quiet, watch, ground as build:
+        with full, lock as file, logs, MemoryRecord(file, display), quiet, ground as build:
             run_one = partial(run_stage, display=display, interrupt=stop, build=build)
             results = _run_stages(stages, given=given, rundir=rundir, run=run_one, stop=stop)
     return RunResult(directory=rundir.path, stages=tuple(results))

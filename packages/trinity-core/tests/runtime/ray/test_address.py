@@ -209,3 +209,14 @@ def test_a_cluster_that_does_not_let_us_in_is_one_clear_error(error, native, nam
 
 def test_a_ray_that_cannot_be_started_says_what_else_there_is(golden):
     golden(explained(OSError("No space left"), "", native=""), "ray_not_started")
+
+
+def test_a_ray_that_somebody_stopped_while_it_started_is_not_blamed_on_memory() -> None:
+    error = RuntimeError("Failed to start GCS")
+
+    said = explained(error, "", native="", stopped="its raylet was stopped by SIGTERM")
+
+    assert said == (
+        "Ray cannot be started: its raylet was stopped by SIGTERM while it started. See who "
+        "stopped it (ray stop, kill, a time limit); then run the command again."
+    )

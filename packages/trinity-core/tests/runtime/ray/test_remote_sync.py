@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from trinity.common.config import Config, ExperienceBufferConfig
-from trinity.errors import ModelError, WorkerLostError
+from trinity.errors import ModelError, RayLostError, WorkerLostError
 from trinity.extend import get_manager
 from trinity.runtime.ray.engine_supervisor import EngineSupervisor
 from trinity.runtime.ray.weight_sync import RemoteSync, snapshot_of
@@ -400,3 +401,24 @@ def test_an_explorer_apart_hands_on_what_it_read_in_the_folder_of_the_trainer(
     start(config).sync(of("v7"))
 
     assert [worker.weights[-1] for worker in workers] == ["v7", "v7"]
+
+
+def test_an_engine_that_lives_on_while_ray_is_lost_is_not_said_to_be_back(
+    workers, log, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr("trinity.runtime.ray.engine_supervisor.AGAIN_S", 0.01)
+
+    def lost(*, timeout_s):
+        raise RayLostError("the Ray that this run started has lost the head (GCS)")
+
+    worker = workers[0]
+    start = worker.start
+    worker.start = lambda method, *args: (
+        SimpleNamespace(result=lost) if method == "liveness" else start(method, *args)
+    )
+    engine = EngineSupervisor(worker)
+    engine.supervise()
+
+    until(lambda: not any(t.name == "engine-0-weights" for t in threading.enumerate()))
+    assert [entry[1] for entry in log].count("is_there") == 1
+    assert "is there again" not in caplog.text

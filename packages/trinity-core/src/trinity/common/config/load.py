@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,10 @@ from trinity.common.config.document import CUT, read_document
 from trinity.common.config.interpolation import resolved_values
 from trinity.common.config.kept import interpolations_in
 from trinity.common.config.overrides import apply_overrides, parse_overrides
+from trinity.common.config.paths import leaves
 from trinity.common.config.problem import Problem, Source, config_error
 from trinity.common.config.validation import fitting
-from trinity.common.secrets import remember, secrets_of
+from trinity.common.secrets import MASK, MASKED, remember, secrets_of
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Reading", "load_config", "read_config"]
 
 logger = logging.getLogger(__name__)
+ORIGINS = "origins.json"  # beside the configuration that a run keeps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,7 @@ def read_config(
     wrong += apply_overrides(raw, settings)
     source = Source(file=file, lines=lines, overrides=frozenset(s.path for s in settings))
     variables = _environment(env)
+    wrong += _masked_values(raw, source=source, file=file)
     data, missing = resolved_values(raw, env=variables, source=source)
     remember(secrets_of(data, env=variables, declared=_declared(data)))
     can_be_read = document.values is not None and (bool(data) or not raw)
@@ -106,6 +111,31 @@ def read_config(
         file=file,
         is_cut=any(problem.path == CUT for problem in document.problems),
     )
+
+
+def _masked_values(raw: Mapping[str, Any], *, source: Source, file: str) -> list[Problem]:
+    """Return what is wrong with a copy that a run keeps: it has no secrets."""
+    place = Path(file).with_name(ORIGINS)
+    origins: dict[str, str] = {}
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(place.read_text(encoding="utf-8"))
+        origins = found if isinstance(found, dict) else {}
+    return [
+        source.problem(
+            path,
+            f"is {MASK}, by which a run hides a secret in the copy of its configuration.",
+            f"Start the run with its own file{_origin(origins, path)}, or set {path} to the value.",
+        )
+        for path, value in leaves(raw)
+        if isinstance(value, str) and MASKED.search(value)
+    ]
+
+
+def _origin(origins: Mapping[str, str], path: str) -> str:
+    """Return where a value, or the nearest section above it, was written for that run."""
+    while path and path not in origins:
+        path = path.rpartition(".")[0]
+    return f" ({origins[path]})" if path else ""
 
 
 def _declared(data: Mapping[str, Any]) -> list[str]:

@@ -93,8 +93,8 @@ class PluginsConfig(StrictModel):
     )
     end_after_s: float | None = core(
         600.0,
-        "seconds until a call of a selector, storage, monitor or hook of a plugin ends the run; "
-        "of a read: after max_read_timeout; null: never",
+        "seconds until a call of a selector, storage, monitor, hook or advantage function of a "
+        "plugin ends the run; of a read: after max_read_timeout; null: never",
         gt=0,
     )
 

@@ -22,7 +22,7 @@ import signal
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -30,10 +30,12 @@ from typing import IO, TYPE_CHECKING
 from trinity.errors import TrinityError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import cluster_address, ray_settings
+from trinity.runtime.ray.orphans import ended_with_driver
 from trinity.runtime.ray.ray_processes import (
     end_unfinished,
     is_ray_lost,
     started_nodes,
+    stopped_processes,
     watched_ray,
 )
 
@@ -127,18 +129,22 @@ def _is_about_token(text: str) -> bool:
     return "authentication" in text.lower() or "authtoken" in text.lower()
 
 
-def explained(error: Exception, address: str, *, native: str) -> str:
+def explained(error: Exception, address: str, *, native: str, stopped: str = "") -> str:
     """Return what went wrong between us and Ray, and what to do.
 
     Args:
         error: what Ray raised.
         address: of the cluster; empty: it was to be our own.
         native: what Ray's C++ wrote meanwhile, which knows more.
+        stopped: the process of Ray that somebody stopped meanwhile, and how.
     """
     text = " ".join(str(error).split())
     known = f"{text} {error.__cause__} {native}"
     where = f"the Ray cluster at {address} cannot be joined" if address else "Ray cannot be started"
-    if "mismatch" in known.lower():
+    if stopped:
+        text = f"{stopped} while it started"
+        remedy = "See who stopped it (ray stop, kill, a time limit); then run the command again."
+    elif "mismatch" in known.lower():
         remedy = (
             "Run with the Python and the Ray that the cluster was started with, or restart the "
             "cluster with these."
@@ -232,8 +238,9 @@ def cluster(config: Config, *, say: Callable[[str], None]) -> Iterator[Cluster]:
         return
     began, address = time.perf_counter(), cluster_address(config, say=say)
     head = head_at(address) if address else None
-    is_here = head is None or head.is_here
-    with _quiet_raylet(), environment(ray_settings(head)), _loopback_only(is_wanted=is_here):
+    loopback = _loopback_only(is_wanted=head is None or head.is_here)
+    own = nullcontext({}) if address else ended_with_driver()
+    with _quiet_raylet(), own as mark, environment({**ray_settings(head), **mark}), loopback:
         _init(address, config)
         with _watched(is_own=not address, say=say) as watch:
             try:
@@ -333,10 +340,12 @@ def _init(address: str, config: Config) -> None:
                     logging_level=logging.ERROR,
                 )
         except BaseException as error:
+            stopped = stopped_processes(nodes)
             end_unfinished(nodes)  # after a Ctrl-C too: a notebook may start another
             if not isinstance(error, Exception):
                 raise
-            raise TrinityError(explained(error, address, native=native())) from error
+            line = explained(error, address, native=native(), stopped=stopped)
+            raise TrinityError(line) from error
 
 
 @contextmanager

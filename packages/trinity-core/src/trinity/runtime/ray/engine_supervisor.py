@@ -234,6 +234,12 @@ class EngineSupervisor:
             try:
                 self._bring()
                 self._stay_alive()
+            except RayLostError as error:  # the run ends by it, and no engine comes back before
+                with self._changed:
+                    self._enter(WorkerState.LOST)
+                    self._failure = error
+                    self._changed.notify_all()
+                return
             except Exception as error:  # noqa: BLE001 -- raised where a sync waits for it
                 if not isinstance(error, WorkerLostError) or error.is_final:
                     self._note(error)
@@ -329,7 +335,7 @@ class EngineSupervisor:
             self._enter(WorkerState.LOST)
             self._failure = error
             self._changed.notify_all()
-            if not isinstance(error, RayLostError) and str(error) != self._told:
+            if str(error) != self._told:
                 self._told = str(error)
                 logger.warning("%s gets no weights: %s", self.name, error)
             again = time.monotonic() + AGAIN_S

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.secrets import masked, num_pending
 from trinity.common.size_limits import bounded
 from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.explorer.failure import TRACEBACKS
@@ -100,17 +101,20 @@ class _Lines(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Write the lines that are whole; the rest waits."""
-        *lines, self._rest = (self._rest + text).split("\n")
-        for line in lines:
+        """Write the lines that are whole; the rest waits, and what may go on as a secret."""
+        whole = self._rest + text
+        end = whole.rfind("\n", 0, len(whole) - num_pending(whole)) + 1
+        self._rest = whole[end:]
+        for line in masked(whole[:end]).split("\n")[:-1]:
             self._emit(line)
         return len(text)
 
     def flush(self) -> None:
         """Write what waits for the end of its line."""
-        rest, self._rest = self._rest, ""
-        if rest:
-            self._emit(rest)
+        if self._rest.endswith("\n") or not num_pending(self._rest):
+            rest, self._rest = self._rest, ""
+            for line in masked(rest).splitlines():
+                self._emit(line)
 
     def _emit(self, line: str) -> None:
         values = {"name": self._name, "levelno": logging.INFO, "levelname": "INFO", "msg": line}

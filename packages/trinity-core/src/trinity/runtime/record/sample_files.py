@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from trinity.common.codec import pack, unpack
+from trinity.common.size_limits import shortened
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
@@ -236,9 +237,13 @@ def _json_of(head: BlockHead, data: bytes) -> tuple[list[Row], dict[str, Any]]: 
 
 def _json(content: dict[str, Any]) -> str:  # Any: json
     try:
-        return json.dumps(content, default=str, allow_nan=False)
+        return json.dumps(content, default=_text, allow_nan=False)
     except ValueError:  # numbers that JSON cannot hold
-        return json.dumps(_finite(content), default=str)
+        return json.dumps(_finite(content), default=_text)
+
+
+def _text(value: Any) -> str:  # Any: what a workflow noted
+    return shortened(str(value))
 
 
 def _finite(value: Any) -> Any:  # Any: json

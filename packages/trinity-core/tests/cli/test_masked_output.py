@@ -1,0 +1,52 @@
+"""What a process prints leaves it without secrets, however it is cut into writes."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from trinity.cli.output import MaskedStream
+from trinity.common import secrets
+from trinity.runtime.ray.worker import _Lines as Lines
+
+SECRET = "open-sesame-4711"
+
+
+@pytest.fixture(autouse=True)
+def _remembered(monkeypatch):
+    monkeypatch.setattr(secrets, "_masker", secrets.Masker([SECRET]))
+
+
+class Kept(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+@pytest.mark.parametrize(("cut", "end"), [(1, ""), (15, ""), (4, "\n")])
+def test_a_secret_in_two_writes_is_hidden(cut, end) -> None:
+    text, log = io.StringIO(), Kept()
+    stream, lines = MaskedStream(text), Lines(log, "stdout")
+
+    for one in (stream, lines):
+        one.write(f"refused: {SECRET[:cut]}{end}")
+        if not end:
+            one.flush()
+        one.write(f"{SECRET[cut:]} it was\nand sess")
+        one.flush()
+    stream.end()
+
+    assert text.getvalue() == "refused: **** it was\nand sess"
+    assert log.lines == ["refused: **** it was", "and sess"]
+
+
+def test_a_line_that_ends_like_a_secret_begins_is_not_held_back() -> None:
+    text = io.StringIO()
+
+    MaskedStream(text).write("step 2 to\n")
+
+    assert text.getvalue() == "step 2 to\n"
