@@ -45,7 +45,7 @@ def ended_with_driver() -> Iterator[dict[str, str]]:
         yield {MARK: mark}
     finally:
         watcher.kill()
-        watcher.wait()
+        watcher.wait(timeout=10)
 
 
 def end_marked(mark: str) -> None:
