@@ -28,11 +28,29 @@ _BASES = {  # the contract that a class of these modules derives from, by its fi
     "MemorySync": "sync_method",
     "JsonlMonitor": "monitor",
 }
-_PROVIDES = {
-    "rollout_engine": {"logprobs", "seeded_by_key", "weights:memory", "stop_strings"},
+_PROVIDES = {  # as the core says of the parts that these derive from
+    "rollout_engine": {
+        "logprobs",
+        "seeded_by_key",
+        "busy_s",
+        "shares_module",
+        "stop_strings",
+        "structure",
+        "weights:memory",
+        "scores",
+        "in_flight",
+    },
     "storage": {"waiting", "put_back", "drop_older", "in_order"},
     "sample_strategy": {"in_order"},
-    "trainer": {"ref_logprob", "values", "entropys", "necs", "trained_batch"},
+    "trainer": {
+        "ref_logprob",
+        "values",
+        "entropys",
+        "necs",
+        "shares_module",
+        "trained_batch",
+        "ranks",
+    },
 }
 
 
