@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from trinity.algorithm.sample_strategy.default import DefaultSampleStrategy
+from trinity.algorithm.sample_strategy.strategies import DefaultSampleStrategy
 from trinity.buffer.queue import QueueStorage
 from trinity.common.operators import ExperienceOperator
 

@@ -22,7 +22,7 @@ from trinity.errors import BufferClosedError, PluginError
 from trinity.extend.manager import owner_label
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trinity.algorithm.advantage_fn import AdvantageFn
     from trinity.common.ports import ExperienceSink, OperatorPort
@@ -42,6 +42,7 @@ class ExperiencePipeline:
         sink: where the experiences go.
         input_sink: also gets what the workflows returned, before the operators; None: nobody.
         plugin_digest: of the plugins in use; each experience carries it as ``info["plugins"]``.
+        look: is given the rows before and after the operators, and after the advantages.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class ExperiencePipeline:
         *,
         input_sink: ExperienceSink | None = None,
         plugin_digest: str = "",
+        look: Callable[[str, Sequence[Experience]], None] = lambda kind, rows: None,
     ) -> None:
+        self._look = look
         self._loop: asyncio.Runner | None = None  # None: no operator has awaited anything yet
         self._operators = list(operators)
         for operator in self._operators:
@@ -101,6 +104,7 @@ class ExperiencePipeline:
         if self._input_sink is not None:
             self._input_sink.write([_without_environment(exp) for exp in exps])
         self._feedback = {}
+        self._look("", exps)
         for operator in self._operators:
             self._check()
             exps, own = _checked(operator, self._finished(operator.process(exps)))
@@ -108,7 +112,11 @@ class ExperiencePipeline:
             self._feedback |= outcomes
             numbers = self._numbers(own, of=type(operator).__qualname__)
             metrics |= with_prefix("experience_pipeline", numbers)
+        if self._operators:
+            self._look("experience_operator", exps)
         exps, own = self._with_advantages(exps)
+        if self._advantage_fn is not None:
+            self._look("advantage_fn", exps)
         self._check()
         began = time.perf_counter()
         self._sink.write(exps)

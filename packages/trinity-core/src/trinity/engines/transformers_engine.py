@@ -17,6 +17,7 @@ from trinity.common.generation import PendingReply, check_request
 from trinity.common.generation.requests import OwnTokenizer, fail
 from trinity.common.generation.structure import Structures
 from trinity.common.ports import RolloutEngine
+from trinity.common.weight_digest import digest_of
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.forward import Forwards, Scoring, check_scored
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         WeightSnapshot,
         WeightVersion,
     )
+    from trinity.common.weight_digest import WeightDigest
 
 _CLOSE_TIMEOUT_S = 30.0
 
@@ -176,6 +178,10 @@ class TransformersEngine(RolloutEngine):
         future = self._scoring.add(ids, temperature=temperature)
         self._gate.post(self._score_waiting)
         return future
+
+    def weight_digest(self) -> WeightDigest | None:
+        """Return the digest of its own weights; those that it shares are the trainer's."""
+        return None if self._is_shared else digest_of(dict(self._module.named_parameters()))
 
     def run_began(self, key: RunKey) -> None:
         self._gate.run_began(key)

@@ -27,13 +27,25 @@ class JsonlMonitor(Monitor):
     def __init__(self, *, directory: Path, role: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._role = role
-        self._file = (directory / FILE_NAME).open("a", encoding="utf-8")
+        self._path = directory / FILE_NAME
+        self._file = self._path.open("a", encoding="utf-8")
+        self._written = 0, 0  # where the last line stands
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         row = {**numbers, "step": step, "role": self._role}
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        line = json.dumps(row, allow_nan=False) + "\n"
+        self._file.write(line)
         self._file.flush()
+        end = self._file.tell()  # after the lines of the other roles
+        self._written = end - len(line), end  # ASCII
+
+    def last_logged(self) -> tuple[int, Mapping[str, float | None]] | None:
+        start, end = self._written
+        with self._path.open("rb") as file:
+            file.seek(start)
+            row = json.loads(file.read(end - start) or b'{"step": 0}')
+        return row.pop("step"), row
 
     def close(self) -> None:
         self._file.close()

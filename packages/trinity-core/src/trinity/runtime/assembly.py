@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.extend import Component, PluginManager
+    from trinity.runtime.audited_rows import RowAudit
     from trinity.runtime.record.rundir import RunDir
 
 
@@ -267,9 +268,22 @@ def _sync_method(config: Config) -> str:
 
 
 def make_experience_pipeline(
-    config: Config, manager: PluginManager, *, sink: ExperienceSink, rundir: RunDir
+    config: Config,
+    manager: PluginManager,
+    *,
+    sink: ExperienceSink,
+    rundir: RunDir,
+    rows: RowAudit | None = None,
 ) -> ExperiencePipeline:
-    """Return what experiences pass on their way from the explorer to ``sink``."""
+    """Return what experiences pass on their way from the explorer to ``sink``.
+
+    Args:
+        config: a resolved configuration.
+        manager: the plugins.
+        sink: where they go.
+        rundir: of the run.
+        rows: looks at them on their way; None: nobody does.
+    """
     from trinity.buffer.pipeline import ExperiencePipeline
 
     operators = [
@@ -288,6 +302,7 @@ def make_experience_pipeline(
         sink,
         input_sink=_raw_experiences(config, rundir=rundir),
         plugin_digest=manager.digest(),
+        **({} if rows is None else {"look": rows.processed}),
     )
 
 

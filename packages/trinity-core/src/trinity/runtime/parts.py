@@ -12,6 +12,7 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import TrinityError
 from trinity.explorer.group_names import has_ended, names_of_ended
 from trinity.explorer.rollout_buffer import RolloutBuffer
+from trinity.runtime.audit import Audit
 from trinity.runtime.error_context import try_to
 from trinity.runtime.record.checkpoint import CheckpointStore, read_weights, write_weights
 from trinity.runtime.record.records import write_record
@@ -82,6 +83,7 @@ class Parts:
     manager: PluginManager
     display: Display
     interrupt: Interrupt
+    audit: Audit = field(init=False)  # looks at what the others do
     policy: SyncPolicy = field(init=False)  # when weights move
     rollouts: RolloutBuffer = field(init=False)  # slots, and what of them may be trained
     in_turns: bool = True  # whether no rollout begins beside a train step
@@ -107,6 +109,7 @@ class Parts:
     growing: GrowingFiles | None = None  # what the stage appends to; None: seen for the first time
 
     def __post_init__(self) -> None:
+        self.audit = Audit(self.config, self.manager)
         self.policy = policy_of(self.config)
         self.rollouts = RolloutBuffer(self.policy, batch=1)
 
@@ -137,6 +140,8 @@ class Parts:
         Raises:
             OSError: the disk is full.
         """
+        if role == "trainer":
+            metrics = self.audit.stepped(metrics, step=step)
         for observer in self.observers:
             observer.record(role, metrics, step=step)
 

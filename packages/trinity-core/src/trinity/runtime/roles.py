@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
+    from trinity.common.weight_digest import WeightDigest
     from trinity.explorer.explorer import ExploreResult
 
 
@@ -100,3 +101,6 @@ class EngineWeights(Protocol):
 
     def load(self, snapshot: WeightSnapshot) -> None:
         """Let all engines load these."""
+
+    def digests(self, version: int) -> dict[str, WeightDigest | None]:
+        """Return the digests of the weights of this version, by engine; None: one cannot."""

@@ -142,6 +142,7 @@ class _StageRun:
         self._files = files
         # After which no two runs of a seed are equal; None: they are, as far as the style goes.
         self._timed_out_step: int | None = before.get("timed_out_step")
+        self._found: list[dict[str, Any]] = list(before.get("audit", []))
         self._began = time.perf_counter()
 
     def run(self) -> None:
@@ -159,6 +160,7 @@ class _StageRun:
                         self._progress.evaluation = run_bench(parts)
                     else:
                         loop.run()
+                        parts.audit.finish()
                         parts.finish()
                     self._status = RunStatus.FINISHED
                 except WorkerLostError as lost:
@@ -233,6 +235,12 @@ class _StageRun:
         elif parts.storage is not None:
             parts.storage.begin_anew()
         self._progress = loop.progress
+        parts.audit.begin(
+            self._found,
+            step=loop.progress.train_steps,
+            is_resumed=bool(state),
+            tell=self._say_findings,
+        )
         self._status = RunStatus.RUNNING
         self._write()
         return parts, loop
@@ -246,6 +254,12 @@ class _StageRun:
                 f"of a seed have the {LEAST} from here on. Raise explorer.max_timeout to keep more."
             )
             self._write()
+
+    def _say_findings(self) -> None:
+        """Show what the audit found last, and write it down."""
+        last = self._found[-1]
+        self._display.say(f"audit ({last['check']}): {last['message']}. Look at {last['parts']}.")
+        self._write()
 
     def _guarantee(self) -> Determinism:
         assert self._parts is not None
@@ -333,6 +347,7 @@ class _StageRun:
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,
             "buffer": self._parts.buffer_counts(),
+            **({"audit": self._found} if self._found else {}),
             "error": error,
         }
         logger.info(

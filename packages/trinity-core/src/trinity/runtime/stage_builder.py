@@ -22,6 +22,13 @@ from trinity.runtime.assembly import (
     steps_of_storage,
     steps_of_tasks,
 )
+from trinity.runtime.audit import AuditedSync
+from trinity.runtime.audited_rows import (
+    AuditedSink,
+    AuditedSource,
+    AuditedStrategy,
+    row_audit_of,
+)
 from trinity.runtime.determinism import is_in_order
 from trinity.runtime.observers import StepHook
 from trinity.runtime.ready import GroupSink, GroupStorage
@@ -83,6 +90,8 @@ class StageBuilder(ABC):
             parts.rollouts = RolloutBuffer(
                 parts.policy, batch=self._batch(), gives_again=self._storage.gives_again
             )
+            if parts.audit.is_on and config.has_trainer:
+                parts.audit.rows = row_audit_of(parts)
         tasks = TaskSource(config) if mode in {"both", "explore"} else None
         if config.has_trainer:
             self._add_trainer(tasks)
@@ -94,11 +103,12 @@ class StageBuilder(ABC):
         config, rundir = self._config, self._parts.rundir
         yield TrainedHistory(rundir.path)
         monitors = make_monitors(config, self._manager, rundir=rundir)
-        yield Monitors(monitors)
+        yield Monitors(monitors, audit=self._parts.audit)
         shown = ShownSamples.of(config, monitors, rundir=rundir)
         if shown is not None:
             yield shown
         yield StepHook(self._manager)
+        yield self._parts.audit
 
     def _add_trainer(self, tasks: TaskSource | None) -> None:
         parts, config = self._parts, self._config
@@ -113,9 +123,12 @@ class StageBuilder(ABC):
         if config.mode != "train":
             source = make_ready_source(self._storage, parts.rollouts)
             parts.source = source
-        parts.strategy = make_strategy(
+        rows = parts.audit.rows
+        source = source if rows is None else AuditedSource(source, rows)
+        strategy = make_strategy(
             config, self._manager, source=source, chat_format=self._chat_format()
         )
+        parts.strategy = strategy if rows is None else AuditedStrategy(strategy, rows)
 
     def _add_explorer(self, tasks: TaskSource | None) -> None:
         parts, config = self._parts, self._config
@@ -150,7 +163,9 @@ class StageBuilder(ABC):
         if tasks is not None:
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:
-            parts.sync = self._make_sync()
+            parts.sync = sync = self._make_sync()
+            if parts.audit.is_on:
+                parts.sync = AuditedSync(sync, parts)
 
     def _batch(self) -> int:
         """Return how much a train step consumes: whole groups, or rows."""
@@ -167,7 +182,9 @@ class StageBuilder(ABC):
         parts, sink = self._parts, self._storage
         if isinstance(sink, GroupStorage):
             sink = GroupSink(sink)
+        rows = parts.audit.rows
+        sink = sink if rows is None else AuditedSink(sink, rows)
         parts.writing = made = make_experience_pipeline(
-            parts.config, parts.manager, sink=sink, rundir=parts.rundir
+            parts.config, parts.manager, sink=sink, rundir=parts.rundir, rows=rows
         )
         return made

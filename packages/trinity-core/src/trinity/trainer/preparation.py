@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trinity.trainer.algorithm_parts import AlgorithmParts
     from trinity.trainer.critic import Critic
     from trinity.trainer.scorer import Scorer
+    from trinity.trainer.step_audit import StepAudit
     from trinity.trainer.torch_trainer import Stopwatch
 
 
@@ -39,6 +40,7 @@ class Preparation:
         parts: of the algorithm.
         scorer: the policy and the reference.
         critic: None: the algorithm has none.
+        audit: looks at what the advantage function does to its input.
         bypass_old_logprobs: the rollout's log-probabilities are the old ones, whatever the weights.
     """
 
@@ -48,8 +50,10 @@ class Preparation:
         *,
         scorer: Scorer,
         critic: Critic | None,
+        audit: StepAudit,
         bypass_old_logprobs: bool,
     ) -> None:
+        self._audit = audit
         self._parts = parts
         self._scorer = scorer
         self._critic = critic
@@ -86,7 +90,7 @@ class Preparation:
         if advantage_fn is not None and (
             advantage_fn.compute_in_trainer() or "advantages" not in batch
         ):
-            with watch("advantage"):
+            with watch("advantage"), self._audit.unchanged("advantage_fn", batch.batch):
                 batch, numbers = apply_advantage(advantage_fn, batch)
             metrics |= numbers
         batch = _without_rejected(batch)

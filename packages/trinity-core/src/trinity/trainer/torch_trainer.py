@@ -35,6 +35,7 @@ from trinity.trainer.policy import Wanted
 from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
 from trinity.trainer.scorer import Scorer
+from trinity.trainer.step_audit import StepAudit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -107,8 +108,10 @@ class TorchTrainer(Trainer):
             ranks=self._ranks,
         )
         self._critic = self._make_critic(total_steps) if self._parts.has_critic else None
+        self._audit = StepAudit(is_on=config.audit != "off")
         self._preparation = Preparation(
             self._parts,
+            audit=self._audit,
             scorer=self._scorer,
             critic=self._critic,
             bypass_old_logprobs=config.algorithm.bypass_old_logprobs,
@@ -177,7 +180,8 @@ class TorchTrainer(Trainer):
                     metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
                 with watch("optimizer"), self._phase("optimizer"):
                     metrics |= with_prefix("actor", self._update(batch, step=step))
-        return metrics | batch_metrics(batch.experiences, plan) | watch.metrics
+        shape = batch_metrics(batch.experiences, plan)
+        return metrics | shape | watch.metrics | self._audit.take()
 
     def trained_batch(self) -> ExperienceBatch | None:
         batch, self._trained = self._trained, None
@@ -254,7 +258,9 @@ class TorchTrainer(Trainer):
             part, inputs = select_inputs(batch, micro_step.packs)
             wanted = Wanted(entropy=self._parts.entropy_use, num_passes=micro_step.num_passes)
             fields = self._scored_fields(part, inputs, wanted, is_reused=is_reused)
-            share = weighted_loss(self._parts, fields, whole=batch.batch)
+            self._audit.compare(part, fields, version=self._version)
+            with self._audit.unchanged("policy_loss_fn", fields):
+                share = weighted_loss(self._parts, fields, whole=batch.batch)
             if failure is None and not math.isfinite(share.metrics["loss"]):
                 failure = not_finite("loss", share.metrics["loss"], part, step=step)
             with self._phase("backward pass"):

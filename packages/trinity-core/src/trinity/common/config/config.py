@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import PrivateAttr, field_validator
+from pydantic import BeforeValidator, PrivateAttr, field_validator
 
 from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
@@ -25,7 +25,7 @@ from trinity.common.config.run import (
     StageConfig,
 )
 from trinity.common.config.synchronizer import SynchronizerConfig
-from trinity.common.config.trainer import TrainerConfig
+from trinity.common.config.trainer import TrainerConfig, switch
 
 __all__ = ["Config"]
 
@@ -51,6 +51,9 @@ class Config(StrictModel):
         False, "ignore suggestions on GPU memory", used_by="suggestions on GPU memory"
     )
     seed: int = core(42, "seed of all randomness that has no seed of its own", ge=0, lt=2**63)
+    audit: Annotated[Literal["warn", "stop", "off"], BeforeValidator(switch)] = core(
+        "warn", "what a part that breaks its contract does to the run; off: nobody looks"
+    )
     plugins: PluginsConfig = section(PluginsConfig, "which plugins are used")
     algorithm: AlgorithmConfig = section(AlgorithmConfig, "the algorithm, its loss and optimizer")
     data_processor: DataProcessorConfig = section(DataProcessorConfig, "pipelines of operators")

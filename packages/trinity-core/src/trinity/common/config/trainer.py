@@ -65,7 +65,7 @@ _GRADIENTS = "trainers that keep gradients between steps, which the own one does
 _OTHER = "other trainers"
 
 
-def _switch(value: Any) -> Any:
+def switch(value: Any) -> Any:
     """Return the word; YAML reads a bare ``on`` as true and ``off`` as false."""
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -204,7 +204,7 @@ class TrainerConfig(StrictModel):
     precision: Annotated[Literal["float32", "bfloat16"], Lowercase] = machine(
         "float32", "number format of the trained weights"
     )
-    prefix_sharing: Annotated[Literal["auto", "on", "off"], BeforeValidator(_switch)] = core(
+    prefix_sharing: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch)] = core(
         "auto",
         "compute shared prefixes once if it saves a quarter; auto on GPUs: not if responses have "
         "more tokens than prompts; on: refuse models that cannot",

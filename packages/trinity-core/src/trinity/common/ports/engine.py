@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from trinity.common.ports.request import Completion, GenerationRequest, RunKey
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
+    from trinity.common.weight_digest import WeightDigest
 
 __all__ = ["InFlight", "RolloutEngine"]
 
@@ -84,6 +85,14 @@ class RolloutEngine(ABC):
             ModelError: a text that cannot be scored; without this method, any.
         """
         raise ModelError(lacks(type(self).__name__, "model.logprobs", "scores"))
+
+    def weight_digest(self) -> WeightDigest | None:
+        """Return :func:`~trinity.common.weight_digest.digest_of` the weights as they are now.
+
+        It is asked for between two syncs, while requests are answered. Without it (None), a run's
+        audit cannot say that the weights of a sync are those of the trainer.
+        """
+        return None
 
     @staticmethod
     def preflight(**arguments: Any) -> list[str]:

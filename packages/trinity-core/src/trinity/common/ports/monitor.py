@@ -31,6 +31,14 @@ class Monitor(ABC):
         Without it, what a killed run had not written may be missing from the curves.
         """
 
+    def last_logged(self) -> tuple[int, Mapping[str, float | None]] | None:
+        """Return step and metrics of what :meth:`log` recorded last, as a reader finds them.
+
+        A number that is not finite may be None; before the first it is ``(0, {})``. Without it
+        (None), a run's audit cannot say that the metrics that go in come out.
+        """
+        return None
+
     def log_samples(self, samples: Sequence[Mapping[str, Any]], *, step: int) -> None:
         """Record some of what an optimizer step trained.
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
+    from trinity.common.weight_digest import WeightDigest
 
 __all__ = ["SyncMethod", "Trainer"]
 
@@ -58,6 +59,14 @@ class Trainer(ABC):
 
     def close(self) -> None:
         """Free what the trainer holds."""
+
+    def weight_digest(self) -> WeightDigest | None:
+        """Return the digest of the weights that :meth:`snapshot` gave last.
+
+        Without it (None), it is made of what :meth:`snapshot` gives; a trainer in another process
+        has it.
+        """
+        return None
 
     def trained_batch(self) -> ExperienceBatch | None:
         """Return the batch of the last step as the losses saw it, once; None: there is none.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.ports import WeightSnapshot
+    from trinity.common.weight_digest import WeightDigest
     from trinity.runtime.ray.weight_sync import RemoteSender
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
     from trinity.synchronizer.weights import PackedWeights
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WARN_S = 300.0  # of loading, until it is said
+DIGEST_S = 10.0  # for a few numbers of the weights
 AGAIN_S = 5.0  # after a failure, until weights are brought again
 
 
@@ -180,6 +182,15 @@ class EngineSupervisor:
                     )  # fmt: skip
             else:
                 return
+
+    def weight_digest(self, version: int) -> WeightDigest | None:
+        """Return the digest of the weights of this version; None: nobody has it in time."""
+        try:
+            pending = self._worker.start("weight_digest", version)
+            digest: WeightDigest | None = pending.result(timeout_s=DIGEST_S)
+        except (WorkerLostError, NoAnswerError):  # whoever takes its place gets the same weights
+            return None
+        return digest
 
     def is_back(self, *, since: float, wait_s: float) -> bool:
         """Return whether another process is there with the weights, once :meth:`finish` was False.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from trinity.common.ports import GenerationRequest, WeightSnapshot, WeightVersion
+    from trinity.common.weight_digest import WeightDigest
     from trinity.runtime.ray.weight_transfer import WeightReceiver
     from trinity.runtime.ray.worker import WorkerContext
     from trinity.synchronizer.weights import PackedWeights
@@ -181,6 +182,11 @@ class EngineWorker:
         """Return the version of the weights that the next request is answered with."""
         self._wait_for_weights()
         return self._version()
+
+    def weight_digest(self, version: int) -> WeightDigest | None:
+        """Return the digest of the weights; None: they are not of this version, or it cannot."""
+        is_there = self._is_loaded and self._version() == version
+        return self._engine.weight_digest() if is_there else None
 
     def gpus(self) -> str | None:
         """Return which GPUs of its machine it may use, as CUDA's variable says; None: any."""

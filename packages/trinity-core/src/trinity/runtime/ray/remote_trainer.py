@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
+    from trinity.common.weight_digest import WeightDigest
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,10 @@ class RemoteTrainer(Trainer):
         others = [worker.start("snapshot_beside") for worker in self._workers[1:]]
         version = self._gathered([first, *others])[0]
         return snapshot_of(version, ref)
+
+    def weight_digest(self) -> WeightDigest | None:
+        digest: WeightDigest | None = self._workers[0].call("weight_digest")
+        return digest
 
     def _packed(self, *told: Any) -> Any:  # Any: a step, and what it gives
         first = self._workers[0].start("weights", *told)

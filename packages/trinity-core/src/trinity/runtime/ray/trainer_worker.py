@@ -6,6 +6,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.weight_digest import digest_of
 from trinity.runtime.assembly import make_trainer
 from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.worker import WithPayload
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trinity.common.metrics import Metrics
+    from trinity.common.ports import WeightSnapshot
+    from trinity.common.weight_digest import WeightDigest
     from trinity.common.wire import Packet
     from trinity.runtime.ray.weight_transfer import WeightSender
     from trinity.runtime.ray.worker import WorkerContext
@@ -45,6 +48,7 @@ class TrainerWorker:
         self._sync_timeout = context.config.synchronizer.sync_timeout
         self._hosted: Any = None  # of rank 0, as long as it lives
         self._trainer: Any = None  # None: the ranks have not found each other
+        self._digest: WeightDigest | None = None  # of the weights that were given last
         self._samples: SampleLog | None = None  # None: this process keeps none
         if num_ranks == 1:
             self._make_trainer(group=None)
@@ -85,8 +89,17 @@ class TrainerWorker:
 
     def snapshot(self) -> WithPayload:
         """Return the version, and the weights; they are copied once, into the object store."""
-        snapshot = self._trainer.snapshot(copy=False)
+        snapshot = self._snapshot()
         return WithPayload(snapshot.version, PackedWeights.of(snapshot))
+
+    def weight_digest(self) -> WeightDigest | None:
+        """Return the digest of the weights that were given last."""
+        return self._digest
+
+    def _snapshot(self) -> WeightSnapshot:
+        snapshot: WeightSnapshot = self._trainer.snapshot(copy=False)
+        self._digest = digest_of(snapshot.tensors) if self._context.config.audit != "off" else None
+        return snapshot
 
     def snapshot_beside(self) -> None:
         """Do what rank 0 needs of this rank for :meth:`snapshot`."""
@@ -113,9 +126,7 @@ class TrainerWorker:
     def _weight_sender(self) -> WeightSender:
         from trinity.runtime.ray.weight_transfer import WeightSender  # brings torch
 
-        return WeightSender(
-            lambda: self._trainer.snapshot(copy=False), timeout_s=self._sync_timeout
-        )
+        return WeightSender(self._snapshot, timeout_s=self._sync_timeout)
 
     def _make_trainer(self, *, group: Any) -> None:
         """Make the trainer, and keep its samples if this is the process that does.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.common.config import Config
+    from trinity.common.weight_digest import WeightDigest
     from trinity.extend import PluginManager
     from trinity.runtime.ray.engine_supervisor import EngineSupervisor
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
@@ -201,6 +202,9 @@ class RemoteSync(SyncMethod):
         packed = snapshot_of(snapshot.version, ray.put(PackedWeights.of(snapshot)))
         engines: Any = self._engines  # Any: they load as engines in this process do
         self._brought(MemorySync(engines), lambda: packed)
+
+    def digests(self, version: int) -> dict[str, WeightDigest | None]:
+        return {engine.name: engine.weight_digest(version) for engine in self._engines}
 
     def close(self) -> None:
         """Let go of the weights; safe to call twice."""

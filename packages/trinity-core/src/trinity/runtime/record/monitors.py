@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
     from trinity.common.metrics import Metrics
     from trinity.common.ports import Monitor
+    from trinity.runtime.audit import Audit
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.sample_files import Place, Sample
 
@@ -53,10 +54,13 @@ class Monitors(Observer):
 
     Args:
         monitors: by role; one that is given up is removed.
+        audit: compares what comes out with what went in; None: nobody does.
     """
 
-    def __init__(self, monitors: Mapping[str, list[Monitor]]) -> None:
-        self._monitors = monitors
+    def __init__(
+        self, monitors: Mapping[str, list[Monitor]], *, audit: Audit | None = None
+    ) -> None:
+        self._monitors, self._audit = monitors, audit
         self._said: set[str] = set()
         self._num_failed_in_row: Counter[tuple[str, int]] = Counter()
         self._num_missed: Counter[str] = Counter()
@@ -86,8 +90,10 @@ class Monitors(Observer):
 
     def _give(self, monitor: Monitor, numbers: Metrics, *, role: str, step: int) -> None:
         key, name = (role, id(monitor)), type(monitor).__qualname__
+        given, audit = dict(numbers), self._audit
         try:
-            monitor.log(numbers, step=step)
+            monitor.log(given, step=step)
+            out = None if audit is None else audit.recorded(monitor, role=role)
         except (Exception, SystemExit) as error:  # the boundary around one plugin
             if is_full(error):
                 raise
@@ -102,6 +108,8 @@ class Monitors(Observer):
                 )  # fmt: skip
         else:
             self._num_failed_in_row.pop(key, None)
+            if audit is not None and audit.is_on:
+                audit.logged(name, numbers, given, out=out, role=role, step=step)
 
     def _tell_failure(self, name: str, error: BaseException, *, role: str, step: int) -> None:
         if name in self._said:

@@ -89,6 +89,15 @@ class StateRecord(_Record):
     engines: dict[Literal["version"], Count] | None = None  # where they are behind the trainer
 
 
+class AuditFinding(_Record):
+    """What the audit found, the first time."""
+
+    check: str
+    parts: str
+    step: Count
+    message: str
+
+
 class StatusRecord(_Record):
     """``run.json`` and ``bench.json``."""
 
@@ -102,6 +111,7 @@ class StatusRecord(_Record):
     first_evaluation: Metrics
     evaluation: Metrics
     buffer: Metrics = {}
+    audit: list[AuditFinding] = []
     error: str
 
 

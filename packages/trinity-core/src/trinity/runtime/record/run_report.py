@@ -46,6 +46,7 @@ class WorkerReport:
     last_s: float | None  # seconds since its last metrics
     metrics: dict[str, float]  # ages and loads of its last steps
     error: str
+    audit: list[str]  # what the audit found
     total_steps: int = 0  # 0: it has no end
     restarts: int = 0  # by trinity run --restart, since that command began
 
@@ -151,6 +152,7 @@ def _part(
         notes.append(str(error).strip())
         return None
     told = status["status"]
+    found = status.get("audit", [])
     owner = held.get(name) or held.get(name or "trainer")
     if status["stage"] and told != "running":
         owner = None  # another stage of the run goes on
@@ -164,6 +166,9 @@ def _part(
         last_s=_age(folder / "monitor/metrics.jsonl"),
         metrics=_shown(rows),
         error=status["error"],
+        audit=[
+            f"audit ({one['check']}): {one['message']}. Look at {one['parts']}." for one in found
+        ],
         total_steps=status.get("total_steps") or 0,
         restarts=status.get("restarts") or 0,
     )
