@@ -158,6 +158,7 @@ def works(vocab: int) -> dict[str, Work]:
 def make_trainer(path: Path, *, mode: str) -> TorchTrainer:
     """Return a trainer of GRPO's loss whose steps move nothing."""
     config = SimpleNamespace(
+        audit="warn",
         algorithm=AlgorithmConfig(
             algorithm_type="grpo",
             advantage_fn="grpo",

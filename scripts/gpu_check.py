@@ -390,6 +390,7 @@ def _trainer(path: str, settings: dict[str, object]):  # noqa: ANN202 -- importe
 
     algorithm = {"algorithm_type": "grpo", "advantage_fn": "grpo", "policy_loss_fn": "ppo"}
     config = SimpleNamespace(
+        audit="warn",
         algorithm=AlgorithmConfig(**algorithm, kl_loss_fn="none", entropy_loss_fn="none"),
         trainer=TrainerConfig(**settings),
         model=ModelConfig(),

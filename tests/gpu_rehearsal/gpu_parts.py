@@ -86,6 +86,7 @@ def a_trainer(path: Path, *, trainer=None, lora=None, group=None, **algorithm) -
         trainer=TrainerConfig(**({"max_token_len_per_gpu": 4096} | (trainer or {}))),
         model=ModelConfig(lora_configs=lora),
         explorer=ExplorerConfig(),
+        audit="warn",
         synchronizer=SimpleNamespace(sync_timeout=60.0),
     )
     return TorchTrainer(config, model_path=str(path), total_steps=100, seed=0, group=group)

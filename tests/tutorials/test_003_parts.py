@@ -88,6 +88,7 @@ def train(tiny_model, a_process):
     def build(rows, *, budget=4096, **algorithm):
         settings = {"kl_loss_fn": "none", "entropy_loss_fn": "none", "advantage_fn": "counted"}
         config = SimpleNamespace(
+            audit="warn",
             algorithm=AlgorithmConfig(**(settings | {"policy_loss_fn": "noting"} | algorithm)),
             trainer=TrainerConfig(max_token_len_per_gpu=budget),
             model=ModelConfig(),

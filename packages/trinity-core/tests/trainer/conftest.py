@@ -100,6 +100,7 @@ def a_trainer(tiny):
                 max_model_len=max_model_len,
             ),
             explorer=ExplorerConfig(),
+            audit="warn",
         )
         return TorchTrainer(config, model_path=str(model_path), total_steps=total_steps, seed=0)
 

@@ -22,6 +22,7 @@ from trinity.trainer.torch_trainer import TorchTrainer
 def a_trainer(model_path, *, group=None):
     """Return a PPO trainer with a critic, a reference, entropy and KL."""
     config = SimpleNamespace(
+        audit="warn",
         algorithm=AlgorithmConfig(
             algorithm_type="ppo",
             advantage_fn="ppo",
@@ -50,6 +51,7 @@ def a_spread_trainer(
 ):
     """Return a GRPO trainer with a reference; ``sequence`` ranks of several share each sequence."""
     config = SimpleNamespace(
+        audit="warn",
         algorithm=AlgorithmConfig(
             algorithm_type="grpo",
             advantage_fn="grpo",

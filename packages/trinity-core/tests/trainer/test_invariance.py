@@ -174,6 +174,7 @@ def trainer_of(tiny):
 
 def a_trainer_away_from_its_reference(path, algorithm):
     config = SimpleNamespace(
+        audit="warn",
         algorithm=algorithm,
         trainer=TrainerConfig(max_token_len_per_gpu=4096),
         model=ModelConfig(),

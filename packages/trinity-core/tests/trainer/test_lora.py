@@ -94,6 +94,40 @@ def test_adapters_of_a_folder_are_gone_on_with(a_trainer, ragged, tmp_path) -> N
 
 
 @needs_peft
+def test_peft_itself_loads_the_adapters_of_a_checkpoint(a_trainer, ragged, tmp_path) -> None:
+    from peft import PeftModel
+
+    trainer = a_trainer(lora=SMALL, lr=1e-2)
+    trainer.train_step(ragged(), step=1)
+    trainer.save(tmp_path)
+
+    loaded = PeftModel.from_pretrained(a_trainer().model, tmp_path / "adapter").merge_and_unload()
+
+    wanted = trainer.snapshot(copy=False).tensors
+    for name, parameter in loaded.named_parameters():
+        assert torch.allclose(parameter, wanted[name], atol=1e-6), name
+
+
+@needs_peft
+def test_adapters_that_an_older_version_named_without_peft_s_prefix_are_gone_on_with(
+    a_trainer, ragged, tmp_path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    first = a_trainer(lora=SMALL, lr=1e-2)
+    first.train_step(ragged(), step=1)
+    first.save(tmp_path)
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    save_file(
+        {name.removeprefix("base_model.model."): t for name, t in load_file(file).items()}, file
+    )
+
+    second = a_trainer(lora=[LoRAConfig(path=str(tmp_path / "adapter"))])
+
+    assert torch.equal(score(second, ragged()), score(first, ragged()))
+
+
+@needs_peft
 def test_adapters_of_another_rank_are_refused(a_trainer, tmp_path) -> None:
     a_trainer(lora=SMALL).save(tmp_path)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = "adapter"
 WEIGHTS_FILE = "adapter_model.safetensors"
+_IN_PEFT = "base_model.model."  # before each name in peft's files; not in those of older versions
 _NAME = "default"
 
 
@@ -88,8 +89,11 @@ class Adapters:
         folder.mkdir(parents=True, exist_ok=True)
         self._config.save_pretrained(str(folder))
         tensors = _peft().get_peft_model_state_dict(self._module, adapter_name=_NAME)
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(plain, folder / WEIGHTS_FILE)
+        named = {
+            f"{_IN_PEFT}{name}": tensor.detach().cpu().contiguous()
+            for name, tensor in tensors.items()
+        }
+        save_file(named, folder / WEIGHTS_FILE)
 
     def load(self, directory: Path) -> None:
         """Go on from what :meth:`save` wrote.
@@ -109,7 +113,8 @@ class Adapters:
         from safetensors.torch import load_file
 
         try:
-            tensors = load_file(f"{folder}/{WEIGHTS_FILE}")
+            found = load_file(f"{folder}/{WEIGHTS_FILE}")
+            tensors = {name.removeprefix(_IN_PEFT): tensor for name, tensor in found.items()}
             known = _peft().get_peft_model_state_dict(self._module, adapter_name=_NAME)
             shapes = {name: tensor.shape for name, tensor in tensors.items()}
             if shapes != {name: tensor.shape for name, tensor in known.items()}:
