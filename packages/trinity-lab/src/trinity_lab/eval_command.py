@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from trinity.cli.output import echo_columns, plain
+from trinity.common.secrets import MASK
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -136,8 +137,15 @@ def _config(
     }
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "eval.yaml"
-        file.write_text(yaml.safe_dump(config), encoding="utf-8")
+        file.write_text(yaml.safe_dump(_unmasked(config)), encoding="utf-8")
         return load_or_explain(file, overrides=overrides)
+
+
+def _unmasked(value: Any) -> Any:  # Any: yaml
+    """Return the same without the settings that a run keeps masked: an override gives them."""
+    if isinstance(value, dict):
+        return {key: _unmasked(part) for key, part in value.items() if part != MASK}
+    return [_unmasked(part) for part in value] if isinstance(value, list) else value
 
 
 def _names(models: Sequence[Model], data: Path) -> list[str]:
