@@ -1,6 +1,6 @@
 """Run deliberately wrong parts through the conformance kit and a tiny run; say who finds them.
 
-    python benchmarks/wrong_parts.py --audit warn --out /tmp/wrong_parts.json
+    python benchmarks/wrong_parts.py --audit warn --out wrong_parts.json
 
 The parts: ``tests/wrong_parts/parts``, written before the audit was designed, and the mistakes of
 the conformance kit's own tests, written without any thought of it. Each goes through the checks of
