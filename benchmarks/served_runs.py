@@ -41,7 +41,7 @@ def serve_runs(folder: Path) -> None:
 
 
 def commit_all(folder: Path) -> tuple[int | None, str]:
-    """Commit what waits in a process of its own, and write down what becomes due."""
+    """Commit the waiting replies in a separate process; write down what is trained next."""
     return forked(folder, lambda: _commit(folder))
 
 

@@ -77,7 +77,7 @@ def write_run(directory: Path, *, num_steps: int, num_tokens: int) -> None:
 
 
 def write_small_run(directory: Path, *, number: int) -> None:
-    """Write one of many runs: fifty steps with their metrics, a setting and a seed of its own."""
+    """Write one of many runs: fifty steps with metrics, and its own setting and seed."""
     (directory / "monitor").mkdir(parents=True)
     config = Config(seed=number % 5, name=directory.name)
     config.algorithm.optimizer.lr = 1e-4 * (1 + number // 5)

@@ -143,7 +143,7 @@ def judged(source: str, subject: str, *, folder: Path, options: Any) -> dict[str
 
 
 def apart(work: Any) -> Any:
-    """Return what a function gives in a process of its own (json), or how that ended."""
+    """Run a function in a separate process; return its result (json), or how it ended."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     child = os.fork()
