@@ -148,6 +148,23 @@ def test_the_chat_template_says_how_replies_are_written():
     assert (reply.reasoning, calls(reply)) == ("hm", [("look_up", {"word": "tea"})])
 
 
+def test_deepseek_r1_does_not_silence_a_model_that_has_no_mark_for_reasoning(caplog):
+    parser = parser_for(CHAT_TEMPLATE, reasoning_parser="deepseek_r1", tool_call_parser="hermes")
+    silent = parser.parse("I look.\n" + HERMES, prompt="", tools=[TOOL])
+    spelled = parser.parse("hm</think>yes", prompt="", tools=[TOOL])  # letter by letter
+
+    assert (silent.content, calls(silent)) == ("I look.", [("look_up", {"word": "tea"})])
+    assert silent.reasoning is None
+    assert (spelled.reasoning, spelled.content) == ("hm", "yes")
+    assert caplog.text.count("reasoning_parser: deepseek_r1") == 1
+
+
+def test_deepseek_r1_reads_all_as_reasoning_where_the_template_knows_its_end():
+    parser = parser_for("{# </think> #}" + CHAT_TEMPLATE, reasoning_parser="deepseek_r1")
+
+    assert parser.parse("cut off", prompt="", tools=[]).reasoning == "cut off"
+
+
 def test_a_name_wins_over_the_chat_template():
     parser = parser_for("{# <tool_call> #}" + CHAT_TEMPLATE, tool_call_parser="pythonic")
 

@@ -31,6 +31,29 @@ def test_the_client_hears_the_engine_and_the_run_holds_its_ids(model_of):
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (len(prompt), len(said))
 
 
+def test_the_runs_own_client_gets_token_ids_and_logprobs_without_asking(model_of):
+    engine = ScriptedEngine("good day", "fine", "no")
+    client = model_of(engine).get_openai_client()
+
+    reply = client.chat.completions.create(model="scripted", messages=HELLO)
+    same = client.with_options(max_retries=0).chat.completions.create(
+        model="scripted", messages=HELLO
+    )
+    body = {"return_token_ids": False}
+    bare = client.chat.completions.create(
+        model="scripted", messages=HELLO, logprobs=False, extra_body=body
+    )
+
+    first = engine.exchanges[0]
+    assert reply.prompt_token_ids == list(first.request.prompt_token_ids)
+    assert reply.choices[0].token_ids == list(first.completions[0].token_ids)
+    logprobs = [one.logprob for one in reply.choices[0].logprobs.content]
+    assert logprobs == pytest.approx(first.completions[0].logprobs)
+    assert same.choices[0].token_ids
+    assert not hasattr(bare, "prompt_token_ids")
+    assert bare.choices[0].logprobs is None
+
+
 def test_a_chat_that_goes_on_is_prompted_with_the_recorded_ids(model_of):
     engine = ScriptedEngine("good day", "fine")
     model = model_of(engine)

@@ -7,6 +7,7 @@ import hashlib
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qs
 
 from trinity_serve.endpoint.chat import Retry
 from trinity_serve.endpoint.fields import Refusal, bad_request
@@ -74,7 +75,15 @@ class Http:
             ClientGoneError: it was not sent whole.
         """
         raw = await self._body()
-        return _parsed(raw), self._retry(raw)
+        return self._defaults() | _parsed(raw), self._retry(raw)
+
+    def _defaults(self) -> dict[str, Any]:
+        """Return the switches that the URL sets for every body, as the run's own clients do."""
+        asked = parse_qs(self._scope.get("query_string", b"").decode("latin-1"))
+        names = ["return_token_ids"]
+        if self._scope["path"].endswith("/chat/completions"):  # elsewhere it is a number
+            names.append("logprobs")
+        return {name: True for name in names if asked.get(name) == ["true"]}
 
     def _retry(self, raw: bytes) -> Retry:
         count = self.headers.get("x-stainless-retry-count", "0")

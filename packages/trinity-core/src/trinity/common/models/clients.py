@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 INSTALL = "Install it: pip install 'trinity-core[api]'."
+#: replies have them unless a call says false: published workflows read them without asking
+_ALWAYS_ASKED = {"return_token_ids": "true", "logprobs": "true"}
 _SWITCH = "explorer.rollout_model.enable_openai_api"
 
 
@@ -89,7 +91,11 @@ def client_of(endpoint: Endpoint) -> OpenAI:
     """
     http = _openai().DefaultHttpxClient(verify=False, trust_env=False)  # loopback: no TLS, no proxy
     return api_client(
-        endpoint.base_url, api_key=endpoint.key, model=endpoint.model, http_client=http
+        endpoint.base_url,
+        api_key=endpoint.key,
+        model=endpoint.model,
+        http_client=http,
+        default_query=_ALWAYS_ASKED,
     )
 
 
@@ -97,7 +103,11 @@ def async_client_of(endpoint: Endpoint) -> AsyncOpenAI:
     """Return OpenAI's client for those that await; see :func:`client_of`."""
     http = _openai().DefaultAsyncHttpxClient(verify=False, trust_env=False)
     return api_async_client(
-        endpoint.base_url, api_key=endpoint.key, model=endpoint.model, http_client=http
+        endpoint.base_url,
+        api_key=endpoint.key,
+        model=endpoint.model,
+        http_client=http,
+        default_query=_ALWAYS_ASKED,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -42,6 +43,8 @@ __all__ = [
     "tool_call",
 ]
 
+logger = logging.getLogger(__name__)
+
 #: what a chat template writes -> the parser of such calls; the first that is there
 _CALLS = {
     "<function=": "qwen3_coder",
@@ -72,7 +75,7 @@ def reply_parser(chat_format: ChatFormat, settings: ModelSettings) -> ReplyParse
 def _chosen(chat_format: ChatFormat, calls: str | None, reasoning: str | None) -> ReplyParser:
     template = chat_format.template_text
     by_template = _InTurn(
-        _made(reasoning or _by_marks(_REASONING, template)),
+        _reasoning_parser(chat_format, reasoning or _by_marks(_REASONING, template)),
         _made(calls or _by_marks(_CALLS, template)),
     )
     if calls is None and reasoning is None and has_response_template(chat_format):
@@ -87,6 +90,35 @@ def has_response_template(chat_format: ChatFormat) -> bool:
 
 def _by_marks(table: dict[str, str], template: str) -> str | None:
     return next((name for mark, name in table.items() if mark in template), None)
+
+
+def _reasoning_parser(chat_format: ChatFormat, name: str | None) -> ReplyParser | None:
+    parser = _made(name)
+    if parser is None or name != "deepseek_r1" or _knows(chat_format, _THINK_END):
+        return parser
+    logger.warning(
+        "reasoning_parser: deepseek_r1 reads a reply as reasoning up to %s, and neither this "
+        "model's chat template nor its vocabulary has that mark: a reply without it is content. "
+        "Leave reasoning_parser out, or name the one that the model was trained with",
+        _THINK_END,
+    )
+    return _WhereItEnds(parser)
+
+
+class _WhereItEnds:
+    """Reads reasoning only in a reply that ends it."""
+
+    def __init__(self, parser: ReplyParser) -> None:
+        self._parser = parser
+
+    def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
+        if _THINK_END not in text:
+            return ParsedReply(content=text)
+        return self._parser.parse(text, prompt=prompt, tools=tools)
+
+
+def _knows(chat_format: ChatFormat, mark: str) -> bool:
+    return mark in chat_format.template_text or mark in chat_format.tokenizer.get_vocab()
 
 
 def _made(name: str | None) -> ReplyParser | None:
