@@ -49,6 +49,7 @@ DISTRIBUTIONS = (
     "plugins/trinity-envs-webshop",
     "plugins/trinity-ledger",
     "plugins/trinity-monitors",
+    "plugins/trinity-sandbox",
 )
 # In no shared environment: where a GPU is, an installed engine for GPUs is taken by every run.
 BUILT = (*DISTRIBUTIONS, "plugins/trinity-engine-vllm")
@@ -97,6 +98,7 @@ COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alon
     "trinity-debug": ("perf", "--help"),
     "trinity-lab": ("compare", "--help"),
     "trinity-ledger": ("plugins", "show", "storage/sql"),
+    "trinity-sandbox": ("plugins", "show", "workflow/code_workflow"),
     "trinity-serve": ("serve", "--help"),
     "trinity-studio": ("view", "--help"),
 }

@@ -86,6 +86,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "plugins/trinity-envs-webshop",
         "plugins/trinity-ledger",
         "plugins/trinity-monitors",
+        "plugins/trinity-sandbox",
         "plugins/trinity-serve",
     ],
 )

@@ -77,7 +77,8 @@ def test_a_component_that_a_hook_gives_is_found_by_its_name(tmp_path: Path) -> N
 
 def test_every_kind_has_a_component_of_ours_that_can_be_imported() -> None:
     found = PluginManager.discover(env={}).components()
-    own = [component for component in found if component.origin.plugin in {"builtin", "serve"}]
+    ours = {"builtin", "sandbox", "serve"}
+    own = [component for component in found if component.origin.plugin in ours]
 
     assert {component.kind for component in own} == set(KINDS)
     assert [component for component in own if not isinstance(component.load(), type)] == []

@@ -21,7 +21,6 @@ def trinity_workflows() -> Mapping[str, str | ComponentSpec]:
         "math_workflow": "trinity.common.workflows.math:MathWorkflow",
         "async_math_workflow": "trinity.common.workflows.math:AsyncMathWorkflow",
         "agent_workflow": "trinity.common.workflows.agent:AgentWorkflow",
-        "code_workflow": "trinity.common.workflows.code:CodeWorkflow",
     }
 
 
@@ -239,13 +238,4 @@ def trinity_monitors() -> Mapping[str, str | ComponentSpec]:
             "trinity.monitor.tensorboard:TensorboardMonitor",
             provides=frozenset({"flush", "samples"}),
         ),
-    }
-
-
-@hookimpl
-def trinity_sandboxes() -> Mapping[str, str | ComponentSpec]:
-    """Return sandboxes for programs that a model wrote, the one that isolates best first."""
-    return {
-        name: f"trinity.common.sandbox.kinds:{name.title()}Sandbox"
-        for name in ("bwrap", "landlock", "limits")
     }

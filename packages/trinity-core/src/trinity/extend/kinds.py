@@ -354,7 +354,7 @@ _ALL_KINDS = (
     Kind(
         name="sandbox",
         hook="trinity_sandboxes",
-        contract="trinity.common.sandbox.base:Sandbox",
+        contract=f"{_PORTS}:Sandbox",
         core_names=("auto",),
         is_pure=True,
     ),

@@ -17,6 +17,7 @@ from trinity.common.ports.processing import ExperienceOperator, ExperienceProces
 from trinity.common.ports.reply import ParsedReply, ReplyParser, ToolCall
 from trinity.common.ports.request import Completion, GenerationRequest, RunKey, Structure
 from trinity.common.ports.run_mode import RunMode
+from trinity.common.ports.sandbox import Sandbox
 from trinity.common.ports.storage import (
     ExperienceSink,
     Peers,
@@ -56,6 +57,7 @@ __all__ = [
     "RunKey",
     "RunMode",
     "RunSession",
+    "Sandbox",
     "Stateful",
     "Storage",
     "StorageReport",

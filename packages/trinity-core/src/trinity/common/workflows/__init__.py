@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trinity.common.workflows.agent import AgentWorkflow
-    from trinity.common.workflows.code import CodeWorkflow
     from trinity.common.workflows.math import AsyncMathWorkflow, MathWorkflow
     from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
     from trinity.common.workflows.recorded_env import recorded
@@ -28,7 +27,6 @@ __all__ = [
     "AgentWorkflow",
     "AsyncMathWorkflow",
     "AsyncSimpleWorkflow",
-    "CodeWorkflow",
     "MathWorkflow",
     "MultiTurnWorkflow",
     "RewardPropagationWorkflow",
@@ -44,7 +42,6 @@ _MODULES = {
     "AgentWorkflow": "agent",
     "AsyncMathWorkflow": "math",
     "AsyncSimpleWorkflow": "simple",
-    "CodeWorkflow": "code",
     "MathWorkflow": "math",
     "MultiTurnWorkflow": "multi_turn_workflow",
     "RewardPropagationWorkflow": "step_wise_workflow",

@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.common.sandbox import Limits, sandbox_named
-from trinity.common.workflows.code_runs import code_of, num_passed
 from trinity.common.workflows.simple import SimpleWorkflow
 from trinity.errors import BadTaskError, ConfigError, unknown_name
+
+from trinity_sandbox.base import Limits
+from trinity_sandbox.choice import sandbox_named
+from trinity_sandbox.code_runs import code_of, num_passed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.sandbox.base import interpreter
+from trinity_sandbox.base import interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trinity.common.sandbox import CommandResult, Limits, Sandbox
+    from trinity_sandbox.base import CommandResult, Limits, Sandbox
 
 __all__ = ["code_of", "num_passed"]
 

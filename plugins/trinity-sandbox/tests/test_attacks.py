@@ -248,7 +248,7 @@ def test_a_killed_driver_leaves_no_command_behind(sandbox):
 
 
 def test_a_machine_without_isolation_is_told_the_remedy(monkeypatch):
-    from trinity.common.sandbox import kinds
+    from trinity_sandbox import kinds
 
     for cls in (kinds.BwrapSandbox, kinds.LandlockSandbox):
         monkeypatch.setattr(cls, "problem", classmethod(lambda cls: "it is missing"))

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.common.sandbox.base import Limits, Sandbox, Session, interpreter
-from trinity.common.sandbox.seccomp import filter_for, knows_this_machine
 from trinity.errors import EnvError
+
+from trinity_sandbox.base import Limits, Sandbox, Session, interpreter
+from trinity_sandbox.seccomp import filter_for, knows_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

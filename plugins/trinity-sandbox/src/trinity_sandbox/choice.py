@@ -8,7 +8,7 @@ from trinity.errors import ConfigError
 from trinity.extend import get_manager
 
 if TYPE_CHECKING:
-    from trinity.common.sandbox.base import Sandbox
+    from trinity_sandbox.base import Sandbox
 
 __all__ = ["sandbox_named"]
 

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.common.sandbox.supervise import run_supervised
 from trinity.errors import EnvError
+
+from trinity_sandbox.supervise import run_supervised
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
