@@ -28,7 +28,8 @@ def compare(
         list[Path], typer.Argument(metavar="RUN...", help="Run directories, or NAME.sweep folders.")
     ],
     metric: Annotated[
-        str, typer.Option(help="Of the last evaluation or metrics.jsonl; default: its reward.")
+        str,
+        typer.Option(help="Metric of the last evaluation or of metrics.jsonl; default: reward."),
     ] = "",
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Include runs that are not finished.")
@@ -37,8 +38,8 @@ def compare(
 ) -> None:
     """Compare runs: those that differ only in the seed are one arm.
 
-    Prints the mean of each arm with a 95 % interval, tests each pair of arms, and says where the
-    difference is noise and how many seeds it would need.
+    Prints each arm's mean with a 95 % interval, tests each pair of arms, and estimates how many
+    seeds it would take to detect the difference.
     """
     from trinity_lab.comparison import arms_of, differences_of
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def data(  # noqa: PLR0913, PLR0917 -- the options of a command
     file: Annotated[str, typer.Argument(help="A file, a folder, or a Hugging Face id.")],
     held_out: Annotated[
-        str, typer.Option("--eval", help="The evaluation set, to look for rows in both.")
+        str, typer.Option("--eval", help="Evaluation set: report rows that are in both.")
     ] = "",
     prompt_key: Annotated[str, typer.Option(help="Column of the prompt.")] = "prompt",
     response_key: Annotated[str, typer.Option(help="Column of the answer.")] = "response",
@@ -27,7 +27,7 @@ def data(  # noqa: PLR0913, PLR0917 -- the options of a command
         int, typer.Option(min=0, help="Prompts with more are too long; needs --model.")
     ] = 0,
 ) -> None:
-    """Report null, empty, repeated and too long rows, overlap with an evaluation set, and labels.
+    """Report empty, repeated and too long rows, overlap with an evaluation set, one-sided answers.
 
     Exit code 1 if there is a problem.
     """

@@ -29,7 +29,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
         list[str],
         typer.Argument(
             metavar="CHECKPOINT...",
-            help="Checkpoints, run directories (the newest), folders of models, Hugging Face ids.",
+            help="Checkpoints, run directories (their newest), model folders, Hugging Face ids.",
         ),
     ],
     data: Annotated[Path, typer.Option("--data", help="The file of tasks.")],
@@ -41,7 +41,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
     passes_at: Annotated[
         float, typer.Option(help="A rollout passes with at least this reward.")
     ] = 1.0,
-    to: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("checkpoints"),
+    to: Annotated[Path, typer.Option(help="Root folder of the run directories.")] = Path(
+        "checkpoints"
+    ),
     local: Annotated[bool, typer.Option("--local", help="Run without Ray.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -54,8 +56,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
 ) -> None:
     """Evaluate models on a file: mean@k and pass@k with 95 % intervals over tasks.
 
-    Each model has a run directory of mode bench below TO/eval, with its rollouts for
-    `trinity view` and `trinity compare`.
+    Each model gets a run directory in TO/eval (default: checkpoints/eval). `trinity view` and
+    `trinity compare` read it.
     """
     from trinity.extend import get_manager, set_manager
 

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
 def export(
     checkpoint: Annotated[
-        Path, typer.Argument(help="A folder global_step_N, or a run directory (its newest).")
+        Path, typer.Argument(help="A folder global_step_N, or a run directory: its newest one.")
     ],
     to: Annotated[Path, typer.Option("--to", help="The folder to write; it must be empty.")],
     license_name: Annotated[
-        str, typer.Option("--license", help="As Hugging Face names licences: apache-2.0, mit.")
+        str,
+        typer.Option("--license", help="Licence, such as apache-2.0 or mit, for the model card."),
     ] = "",
     push: Annotated[
-        str, typer.Option(metavar="OWNER/NAME", help="Upload it to the Hugging Face Hub, private.")
+        str,
+        typer.Option(
+            metavar="OWNER/NAME", help="Upload to this private repository of the Hugging Face Hub."
+        ),
     ] = "",
 ) -> None:
     """Write a trained model: merged weights, tokenizer, chat template and model card.

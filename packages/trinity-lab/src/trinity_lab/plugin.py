@@ -17,7 +17,7 @@ def trinity_commands() -> dict[str, ComponentSpec]:
         ),
         "compare": ComponentSpec(
             "trinity_lab.compare_command:compare",
-            "Compare runs over their seeds; say what is noise.",
+            "Compare runs of several seeds, with significance tests.",
         ),
         "data": ComponentSpec(
             "trinity_lab.data_command:data", "Find bad rows of a data set before training on it."

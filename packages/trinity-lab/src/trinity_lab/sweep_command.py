@@ -27,8 +27,10 @@ def sweep(  # noqa: PLR0913, PLR0917 -- the options of a command
         list[str] | None,
         typer.Option("--over", help="Values of a key: KEY=[A,B,...]. Repeatable."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=0, help="So many seeds, from the file's on.")] = 0,
-    draws: Annotated[int, typer.Option(min=0, help="So many random draws, no grid.")] = 0,
+    seeds: Annotated[int, typer.Option(min=0, help="Number of seeds, from the file's up.")] = 0,
+    draws: Annotated[
+        int, typer.Option(min=0, help="Random draws instead of a grid: how many.")
+    ] = 0,
     draw_seed: Annotated[int, typer.Option(help="Seed of the random draws.")] = 0,
     parallel: Annotated[
         int, typer.Option(min=0, help="Runs at a time; 0: as many as GPUs or cores allow.")
@@ -40,7 +42,7 @@ def sweep(  # noqa: PLR0913, PLR0917 -- the options of a command
     plugin_dir: Annotated[
         list[Path] | None, typer.Option("--plugin-dir", help="Load a folder's plugins. Repeatable.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, start none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
 ) -> None:
     """Run a configuration for a grid or random draws of settings, and for several seeds.
 

@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, add_completion=Fa
 
 @app.callback()
 def examples() -> None:
-    """Examples that train on a laptop, from the installed packages alone."""
+    """List and copy examples that train on a laptop; no clone or download is needed."""
 
 
 @app.command("list")

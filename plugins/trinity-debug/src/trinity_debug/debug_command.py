@@ -38,7 +38,7 @@ def debug(  # noqa: PLR0913, PLR0917 -- the options of a command
         Path | None, typer.Argument(metavar="CONFIG", help="The YAML file of the run.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="The same as CONFIG.")
+        Path | None, typer.Option("--config", "-c", help="The YAML file, as an option.")
     ] = None,
     task: Annotated[int, typer.Option(help="Row of the taskset, from 0.")] = 0,
     taskset: Annotated[

@@ -25,7 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function",
     "log": ("trinity.cli.log:log", "Show the logs of a run and its workers."),
     "status": ("trinity.cli.status:status", "Show the progress of a run, and what it waits for."),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
-    "plan": ("trinity.cli.plan:plan", "Show what a run takes of each GPU, before it starts."),
+    "plan": ("trinity.cli.plan:plan", "Show how much GPU memory a run needs, before it starts."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
 }
 

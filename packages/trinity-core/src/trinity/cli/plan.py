@@ -32,19 +32,19 @@ _UNKNOWN = (
 def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file.")],
     gpus: Annotated[
-        int | None, typer.Option(min=0, help="GPUs of each machine; default: those of this one.")
+        int | None, typer.Option(min=0, help="GPUs of each machine; default: this machine's GPUs.")
     ] = None,
     gpu_memory: Annotated[
-        float, typer.Option(min=1, help="GB of each GPU, where --gpus says how many.")
+        float, typer.Option(min=1, help="GB of each GPU, if you set --gpus.")
     ] = 80.0,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set a value. Repeatable."),
     ] = None,
 ) -> None:
-    """Show what a run takes of each GPU, and what it chooses for them; nothing is started.
+    """Show how much memory a run needs on each GPU, and its defaults for them; start nothing.
 
-    Needs the model's config.json and neither weights nor GPUs. The exit code is 1 if it cannot fit.
+    Reads the model's config.json; needs no weights and no GPU. Exit code 1: it does not fit.
     """
     from trinity.common.config import check, load_config, probe, resolve_stages
     from trinity.common.config.parts import NamedParts

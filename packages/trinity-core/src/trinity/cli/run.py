@@ -34,7 +34,7 @@ def run(
         typer.Option("--plugin-dir", help="Load the plugins of a folder. Repeatable."),
     ] = None,
     restart: Annotated[
-        int, typer.Option(min=0, help="Restarts after a kill or a lost worker or process of Ray.")
+        int, typer.Option(min=0, help="Restart up to N times after a kill, or if Ray is lost.")
     ] = 0,
 ) -> None:
     """Run a configuration from the first task to the last checkpoint.
