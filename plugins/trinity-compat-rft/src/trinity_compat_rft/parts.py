@@ -146,6 +146,11 @@ REWARD_FNS = {
         summary="1 or -1 for the answer, less for a response that is too long",
         import_aliases=("trinity.common.rewards.dapo_reward",),
     ),
+    "rlcr_reward": ComponentSpec(
+        "trinity_compat_rft.rewards.rlcr:RLCRRewardFn",
+        summary="a right answer and a stated confidence that fits it, in five parts",
+        import_aliases=("trinity.common.rewards.rlcr_reward",),
+    ),
     "rm_gallery_reward": ComponentSpec(
         "trinity_compat_rft.rewards.rm_gallery:RMGalleryFn",
         summary="the reward of RM-Gallery that can be computed here: math_verify_reward",

@@ -68,5 +68,7 @@ FOREIGN_MODULES = {"verl": f"{_HERE}.data_proto"}
 #: module of the core -> the module that has the published names that it lacks
 PUBLISHED_NAMES = {
     "trinity.algorithm.advantage_fn": f"{_HERE}.advantages",
+    "trinity.common.workflows": f"{_HERE}.recording",
     "trinity.common.workflows.step_wise_workflow": f"{_HERE}.step_wise",
+    "trinity.common.workflows.workflow": f"{_HERE}.recording",
 }

@@ -60,6 +60,9 @@ def __getattr__(name: str) -> Any:  # Any: a class, a function, or the registry
         return value
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from trinity.extend.published import published_class
+    from trinity.extend.published import published_class, published_name
 
-    return published_class("workflow", name)
+    try:
+        return published_name(__name__, name)
+    except AttributeError:
+        return published_class("workflow", name)

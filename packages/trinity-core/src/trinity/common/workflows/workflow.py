@@ -14,6 +14,7 @@ from trinity.common.models.auxiliary import auxiliary_client, wrapper_of
 from trinity.common.size_limits import shown
 from trinity.errors import WorkflowError
 from trinity.extend import Registry
+from trinity.extend.published import published_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -205,7 +206,7 @@ def _run_by_awaiting(self: Workflow) -> list[Experience]:
 
 def __getattr__(name: str) -> Any:  # Any: a class
     if name not in _PUBLISHED_HERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return published_name(__name__, name)
     module = importlib.import_module(f"{__package__}.{_PUBLISHED_HERE[name]}")
     return getattr(module, name)
 
