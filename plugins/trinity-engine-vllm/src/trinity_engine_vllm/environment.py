@@ -13,7 +13,19 @@ __all__ = ["how_to_get_vllm", "wanted_environment"]
 # On a CPU: builds for GPUs, 1 GB, and a torchvision that cannot be loaded beside a torch for CPUs.
 _LEFT_OUT = ("torchvision", "torchaudio", "torchcodec", "triton")
 # What a run that starts there may ask for, where it is installed here.
-_ALSO = ("trinity-serve", "trinity-ledger", "trinity-debug", "trinity-testing", "trinity-studio")
+_ALSO = (
+    "trinity-algorithms",
+    "trinity-algo-opmd",
+    "trinity-compat-rft",
+    "trinity-debug",
+    "trinity-lab",
+    "trinity-ledger",
+    "trinity-monitors",
+    "trinity-sandbox",
+    "trinity-serve",
+    "trinity-studio",
+    "trinity-testing",
+)
 
 
 def _installed(names: tuple[str, ...]) -> list[str]:

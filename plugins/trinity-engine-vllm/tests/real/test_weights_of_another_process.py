@@ -184,7 +184,7 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
         assert worker.load_received() == 1
         assert_is_of(engine, folders[1], 1, ask, teacher_forced)
 
-        with pytest.raises(TransferError, match="their checksum is another"):
+        with pytest.raises(TransferError, match="their checksum differs"):
             sync.receive("other bytes", 2)
         assert heard(sync.trainer) == "sent"
         assert not worker.serves
