@@ -1,10 +1,21 @@
-"""Name the endpoint, the mode and the command to Trinity."""
+"""Name the endpoint, the workflow, the mode and the command to Trinity."""
 
 from __future__ import annotations
 
 from trinity.extend import ComponentSpec, hookimpl
 
 TRINITY_PLUGIN_API = 1
+
+
+@hookimpl
+def trinity_workflows() -> dict[str, ComponentSpec]:
+    """Return the workflow of agents that ask their model by the endpoint."""
+    return {
+        "agent_workflow": ComponentSpec(
+            "trinity_serve.agent_workflow:AgentWorkflow",
+            import_aliases=("trinity.common.workflows.agent",),
+        )
+    }
 
 
 @hookimpl

@@ -210,7 +210,7 @@ def test_a_killed_runner_leaves_no_command_behind(tmp_path):
     code = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     runner = (
         "import os, sys\n"
-        "from trinity.common.workflows.agent_command import AgentCommand\n"
+        "from trinity_serve.agent_command import AgentCommand\n"
         f"command = AgentCommand(['python', '-c', {code!r}])\n"
         "command._run(dict(os.environ), open(os.devnull, 'w+b'))\n"
     )

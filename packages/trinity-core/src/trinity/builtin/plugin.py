@@ -20,7 +20,6 @@ def trinity_workflows() -> Mapping[str, str | ComponentSpec]:
         "async_simple_workflow": "trinity.common.workflows.simple:AsyncSimpleWorkflow",
         "math_workflow": "trinity.common.workflows.math:MathWorkflow",
         "async_math_workflow": "trinity.common.workflows.math:AsyncMathWorkflow",
-        "agent_workflow": "trinity.common.workflows.agent:AgentWorkflow",
     }
 
 

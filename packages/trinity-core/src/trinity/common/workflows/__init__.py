@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trinity.common.workflows.agent import AgentWorkflow
     from trinity.common.workflows.math import AsyncMathWorkflow, MathWorkflow
     from trinity.common.workflows.multi_turn_workflow import MultiTurnWorkflow
     from trinity.common.workflows.recorded_env import recorded
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WORKFLOWS",
-    "AgentWorkflow",
     "AsyncMathWorkflow",
     "AsyncSimpleWorkflow",
     "MathWorkflow",
@@ -39,7 +37,6 @@ __all__ = [
 
 _MODULES = {
     "WORKFLOWS": "workflow",
-    "AgentWorkflow": "agent",
     "AsyncMathWorkflow": "math",
     "AsyncSimpleWorkflow": "simple",
     "MathWorkflow": "math",

@@ -66,7 +66,7 @@ class AgentCommand:
             task.write_text(json.dumps(workflow.task.raw_task, default=str), encoding="utf-8")
             endpoint = workflow.model.endpoint()
             env = {
-                **os.environ,  # noqa: TID251 -- a command inherits the environment
+                **os.environ,
                 **endpoint.env,
                 "TRINITY_MODEL": endpoint.model,
                 "TRINITY_TASK_FILE": str(task),

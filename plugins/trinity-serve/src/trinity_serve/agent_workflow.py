@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.rewards.calling import NOT_JUDGED
-from trinity.common.workflows.agent_command import AgentCommand
-from trinity.common.workflows.agent_function import AgentFunction
-from trinity.common.workflows.agent_result import AgentResult, result_of
 from trinity.common.workflows.simple import BaseSimpleWorkflow
 from trinity.errors import ConfigError, JudgementCutError, WorkflowError, unknown_name
+
+from trinity_serve.agent_command import AgentCommand
+from trinity_serve.agent_function import AgentFunction
+from trinity_serve.agent_result import AgentResult, result_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
