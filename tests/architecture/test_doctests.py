@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ("trinity", "trinity_testing", "trinity_algo_opmd", "trinity_algorithms", "trinity_serve")
+PACKAGES = (
+    "trinity",
+    "trinity_testing",
+    "trinity_algo_opmd",
+    "trinity_algorithms",
+    "trinity_serve",
+)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

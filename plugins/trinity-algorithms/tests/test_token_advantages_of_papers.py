@@ -10,6 +10,7 @@ from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity_algorithms.advantage_fn.distillation import JSDAdvantageFn, OnPolicyDistillAdvantageFn
 from trinity_algorithms.advantage_fn.entropy_clip import CLIPBAdvantageFn, CLIPVAdvantageFn
+from trinity_algorithms.advantage_fn.remax import REMAXAdvantageFn
 
 HUGE = 1e30
 
@@ -147,3 +148,10 @@ def test_clipv_without_any_spread_violates_above_0():
     assert metrics["stdD"] == 0.0
     assert batch["action_mask"].sum().item() == 3
     assert batch["action_mask"][0].all()
+
+
+def test_remax_subtracts_the_greedy_reward_and_leaves_masked_rewards_out():
+    batch = a_batch([[1, 0, 1]], token_level_rewards=[[1.0, HUGE, 4.0]], reward_baselines=[2.0])
+    batch, _ = REMAXAdvantageFn()(batch)
+
+    assert batch["advantages"].tolist() == [[3.0, 0.0, 2.0]]  # 5 - 2, masked, 4 - 2

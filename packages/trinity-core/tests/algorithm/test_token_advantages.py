@@ -1,4 +1,4 @@
-"""Advantages of single tokens: with a critic or a baseline."""
+"""Advantages of single tokens: with a critic or whitened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import torch
 from trinity.algorithm.advantage_fn.token_level import (
     PPOAdvantageFn,
     REINFORCEPLUSPLUSAdvantageFn,
-    REMAXAdvantageFn,
 )
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
@@ -52,10 +51,3 @@ def test_reinforce_plus_plus_discounts_over_the_models_tokens_only():
     batch, _ = REINFORCEPLUSPLUSAdvantageFn(gamma=0.5)(batch)
 
     assert batch["returns"].tolist() == [[3.0, 0.0, 4.0]]  # 1 + 0.5 * 4
-
-
-def test_remax_subtracts_the_greedy_reward_and_leaves_masked_rewards_out():
-    batch = a_batch([[1, 0, 1]], token_level_rewards=[[1.0, HUGE, 4.0]], reward_baselines=[2.0])
-    batch, _ = REMAXAdvantageFn()(batch)
-
-    assert batch["advantages"].tolist() == [[3.0, 0.0, 2.0]]  # 5 - 2, masked, 4 - 2

@@ -8,7 +8,6 @@ from trinity.algorithm import PolicyLossFn
 from trinity.algorithm.advantage_fn.grpo import GRPOAdvantageFn
 from trinity.algorithm.algorithms import GRPOAlgorithm
 from trinity.algorithm.entropy_loss_fn import DefaultEntropyLossFn, NoEntropyLossFn
-from trinity.algorithm.kl_estimators import CorrectedK3KLFn
 from trinity.algorithm.kl_fn import K2KLFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
@@ -17,6 +16,7 @@ from trinity.trainer.algorithm_parts import AlgorithmParts, weighted_loss
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.policy import Wanted, load_policy
 from trinity.trainer.prefix_tree import one_pack_per_row, pack_rows, rows_of
+from trinity_algorithms.kl_estimators import CorrectedK3KLFn
 from trinity_algorithms.policy_loss_fn.cispo import CISPOPolicyLossFn
 from trinity_algorithms.policy_loss_fn.gspo import GSPOPolicyLossFn
 from trinity_algorithms.policy_loss_fn.importance_sampling import ImportanceSamplingPolicyLossFn

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from trinity.cli.output import indented, is_standard_output, plain, whole_file
+from trinity.cli.output import indented, plain
 from trinity.errors import ConfigError
+
+from trinity_lab.output_file import is_standard_output, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

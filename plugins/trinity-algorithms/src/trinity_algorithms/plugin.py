@@ -16,13 +16,14 @@ EXPERT = frozenset({"expert_mask"})
 
 @hookimpl
 def trinity_advantage_fns() -> dict[str, ComponentSpec]:
-    """Return advantages of steps, from a teacher, and with tokens left out by their entropy."""
+    """Return advantages of steps, from a teacher, a greedy answer, and of tokens by entropy."""
     fair = frozenset({"zero_for_equal_rewards"})
     teacher = frozenset({"logprobs", "teacher_logprobs"})
     entropy = frozenset({"logprobs", "entropys"})
     return {
         "gigpo": _advantage("gigpo:GiGPOAdvantageFn", provides=fair),
         "rec": _advantage("rec:RECAdvantageFn", provides=fair),
+        "remax": _advantage("remax:REMAXAdvantageFn", needs=frozenset({"reward_baselines"})),
         "on_policy_distill": _advantage("distillation:OnPolicyDistillAdvantageFn", needs=teacher),
         "jsd": _advantage("distillation:JSDAdvantageFn", needs=teacher),
         "clipb": _advantage("entropy_clip:CLIPBAdvantageFn", needs=entropy),
@@ -47,6 +48,23 @@ def trinity_policy_loss_fns() -> dict[str, ComponentSpec]:
         "sft_phi": _loss("sft_weighted:SFTPhiPolicyLossFn"),
         "mix": _loss("mix:MIXPolicyLossFn", needs=EXPERT),
         "mix_chord": _loss("mix_chord:MIXCHORDPolicyLossFn", needs=EXPERT),
+    }
+
+
+@hookimpl
+def trinity_kl_fns() -> dict[str, ComponentSpec]:
+    """Return estimates beside the core's k2, from the log-probabilities of sampled tokens."""
+    needs = frozenset({"ref_logprob"})
+    classes = {
+        "k1": "K1KLFn",
+        "k3": "K3KLFn",
+        "low_var_kl": "LowVarKLFn",
+        "abs": "AbsKLFn",
+        "corrected_k3": "CorrectedK3KLFn",
+    }
+    return {
+        name: ComponentSpec(f"trinity_algorithms.kl_estimators:{cls}", needs=needs)
+        for name, cls in classes.items()
     }
 
 
@@ -121,8 +139,10 @@ def trinity_published_modules() -> dict[str, str]:
     """Return the classes that were the core's own, under its modules."""
     here = "trinity_algorithms"
     return {
+        "trinity.algorithm.advantage_fn.token_level": f"{here}.advantage_fn.remax",
         "trinity.algorithm.algorithms": f"{here}.algorithms",
         "trinity.algorithm.entropy_loss_fn": f"{here}.entropy_loss_fn",
+        "trinity.algorithm.kl_estimators": f"{here}.kl_estimators",
         "trinity.algorithm.policy_loss_fn.mixture": f"{here}.policy_loss_fn.mixture",
         "trinity.buffer.difficulty": f"{here}.difficulty",
     }

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.generation import PendingReply, check_prompt, check_request
-from trinity.common.generation.requests import Compiling
 from trinity.common.ports import RolloutEngine
 from trinity.errors import ModelError
 
 from trinity_engine_vllm.asked import Asked, closed
+from trinity_engine_vllm.compiling import Compiling
 from trinity_engine_vllm.logprobs_mode import Sampling, check_mode, logprobs_mode
 from trinity_engine_vllm.preflight import installed, problems
 from trinity_engine_vllm.starting import llm_arguments

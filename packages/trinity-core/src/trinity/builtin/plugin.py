@@ -53,9 +53,6 @@ def trinity_advantage_fns() -> Mapping[str, str | ComponentSpec]:
         "ppo": ComponentSpec(
             f"{functions}.token_level:PPOAdvantageFn", needs=frozenset({"values"})
         ),
-        "remax": ComponentSpec(
-            f"{functions}.token_level:REMAXAdvantageFn", needs=frozenset({"reward_baselines"})
-        ),
     }
 
 
@@ -74,18 +71,12 @@ def trinity_policy_loss_fns() -> Mapping[str, str | ComponentSpec]:
 
 @hookimpl
 def trinity_kl_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return no divergence, and estimates from the log-probabilities of sampled tokens."""
+    """Return no divergence, and half of the squared difference."""
     needs = frozenset({"ref_logprob"})
-    estimates = {
-        "k1": "trinity.algorithm.kl_estimators:K1KLFn",
-        "k2": "trinity.algorithm.kl_fn:K2KLFn",
-        "k3": "trinity.algorithm.kl_estimators:K3KLFn",
-        "low_var_kl": "trinity.algorithm.kl_estimators:LowVarKLFn",
-        "abs": "trinity.algorithm.kl_estimators:AbsKLFn",
-        "corrected_k3": "trinity.algorithm.kl_estimators:CorrectedK3KLFn",
+    return {
+        "none": "trinity.algorithm.kl_fn:NoKLFn",
+        "k2": ComponentSpec("trinity.algorithm.kl_fn:K2KLFn", needs=needs),
     }
-    specs = {name: ComponentSpec(target, needs=needs) for name, target in estimates.items()}
-    return {"none": "trinity.algorithm.kl_fn:NoKLFn"} | specs
 
 
 @hookimpl

@@ -1,10 +1,8 @@
-"""How commands print rows, texts of models, and files that they are told to write."""
+"""How commands print rows and texts of models."""
 
 from __future__ import annotations
 
 import os
-import secrets
-import shutil
 import sys
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -12,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from trinity.common.secrets import masked, num_pending, remember, secrets_of
-from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
     from typing import TextIO
 
 
@@ -129,49 +125,3 @@ def plain(text: str) -> str:
 def indented(text: str) -> str:
     """Return the text, each line moved to the right."""
     return "\n".join(f"    {line}" for line in text.split("\n"))
-
-
-def is_standard_output(path: Path) -> bool:
-    """Return whether a path is where this process prints, as /dev/stdout."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(1))
-    except OSError:  # no such file yet, or nothing to print to
-        return False
-
-
-@contextmanager
-def whole_file(path: Path, *, run: Path) -> Iterator[Path]:
-    """Yield a file to write to, which takes the place of ``path`` at the end of the block.
-
-    A device or a pipe is written to itself.
-
-    Args:
-        path: as the user named it.
-        run: whose files are left as they are.
-
-    Raises:
-        ConfigError: the path is a file of the run directory.
-        OSError: it cannot be written; what was there is as before.
-    """
-    target = path.resolve()
-    if target.exists() and target.is_relative_to(run.resolve()):
-        raise ConfigError(
-            f"{path} exists in the run directory {run} and may be a file of the run. "
-            f"Name another file; nothing was written."
-        )
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    scratch = target.with_name(f".{target.name[:100]}-{secrets.token_hex(6)}")
-    try:
-        scratch.touch(exist_ok=False)
-        if target.exists():
-            shutil.copymode(target, scratch)
-        yield scratch
-        scratch.replace(target)
-    except OSError as error:
-        if error.filename == str(scratch):  # the user knows the other name
-            error.filename = str(path)
-        raise
-    finally:
-        scratch.unlink(missing_ok=True)

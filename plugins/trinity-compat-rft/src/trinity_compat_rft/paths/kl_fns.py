@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trinity.algorithm.kl_estimators import (
+from trinity.algorithm.kl_fn import K2KLFn, KLFn, NoKLFn
+from trinity_algorithms.kl_estimators import (
     AbsKLFn,
     CorrectedK3KLFn,
     K1KLFn,
     K3KLFn,
     LowVarKLFn,
 )
-from trinity.algorithm.kl_fn import K2KLFn, KLFn, NoKLFn
 
 __all__ = ["AbsFn", "CorrectedK3Fn", "DummyKLFn", "K1Fn", "K2Fn", "K3Fn", "KLFn", "LowVarKLFn"]
 

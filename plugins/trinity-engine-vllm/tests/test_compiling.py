@@ -4,8 +4,8 @@ from concurrent.futures import Future
 
 import pytest
 from trinity.common.generation import PendingReply
-from trinity.common.generation.requests import Compiling, begins, fail
 from trinity.errors import ModelError
+from trinity_engine_vllm.compiling import Compiling
 
 
 @pytest.fixture
@@ -40,16 +40,3 @@ def test_after_its_end_everything_is_refused_at_once(reply) -> None:
         if not compiled.done():
             compiled.set_result("compiled")
     assert (joined, compiling.num_open) == ([], 0)
-
-
-def test_what_was_answered_or_given_up_is_not_begun_and_not_answered_again(reply) -> None:
-    answered, given_up, waiting = reply(), reply(), reply()
-    answered.set_result([])
-    given_up.cancel()
-    assert [begins(future) for future in (answered, given_up, waiting)] == [False, False, True]
-    for future in (answered, given_up, waiting):
-        fail(future, ModelError("closed"))
-    assert answered.result(0) == []
-    assert given_up.cancelled()
-    with pytest.raises(ModelError, match="closed"):
-        waiting.result(0)
