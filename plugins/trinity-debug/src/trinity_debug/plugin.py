@@ -1,4 +1,4 @@
-"""Brings ``trinity debug`` and ``trinity perf`` to the command line."""
+"""Brings the commands that look into a run to the command line."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ TRINITY_PLUGIN_API = 1
 
 @hookimpl
 def trinity_commands() -> dict[str, ComponentSpec]:
-    """Return the commands that look into a task, and into the time of a run."""
+    """Return the commands that show a task, and the logs, the time and the memory of a run."""
     return {
         "debug": ComponentSpec(
             "trinity_debug.debug_command:debug", "Run one task, and print each prompt and reply."
+        ),
+        "log": ComponentSpec(
+            "trinity_debug.log_command:log", "Show the logs of a run and its workers."
+        ),
+        "plan": ComponentSpec(
+            "trinity_debug.plan_command:plan",
+            "Show how much GPU memory a run needs, before it starts.",
         ),
         "perf": ComponentSpec(
             "trinity_debug.perf_command:perf", "Show how a run spends the time of its steps."

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 COMMANDS: Mapping[str, tuple[str, str]] = {  # name -> "module:app or function", what it does
     "run": ("trinity.cli.run:run", "Run a configuration: train, explore or evaluate."),
-    "log": ("trinity.cli.log:log", "Show the logs of a run and its workers."),
     "status": ("trinity.cli.status:status", "Show the progress of a run, and what it waits for."),
     "config": ("trinity.cli.config:app", "Check, show and describe configurations."),
-    "plan": ("trinity.cli.plan:plan", "Show how much GPU memory a run needs, before it starts."),
     "plugins": ("trinity.cli.plugins:app", "List, inspect, check and create plugins."),
 }
 

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-
 from trinity.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
-
     from trinity.runtime.record.logs import LogFile, LogRecord
 
 FOLLOW_S = 0.5  # between two looks at the files
