@@ -47,9 +47,8 @@ def rows(audit):
 
 
 def written(rows, given):
-    rows.begin_write(given)
-    rows.end_write()
-    rows.there += [one.eid.uid for one in given]
+    with rows.writing(given):
+        rows.there += [one.eid.uid for one in given]
 
 
 def read(rows, given, *, min_model_version=0):
@@ -59,7 +58,7 @@ def read(rows, given, *, min_model_version=0):
 
 
 def sampled(rows, given, metrics=None, *, has_state=False):
-    rows.sampled(given, metrics or {}, has_state=lambda: has_state)
+    rows.sampled(given, metrics or {}, lambda: {1: 1} if has_state else {})
 
 
 def test_rows_that_arrive_as_they_were_written_are_no_finding(rows, found) -> None:

@@ -78,12 +78,6 @@ class QueueStorage(Storage):
             self._changed.notify_all()
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        """Return the oldest experiences; those of older models are dropped.
-
-        Raises:
-            TimeoutError: too few came in time; all that did stay in the queue.
-            StopIteration: the queue was closed and is empty.
-        """
         limit = time.monotonic() + timeout_s
         with self._changed:
             try:

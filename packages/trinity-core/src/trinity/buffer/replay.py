@@ -42,11 +42,7 @@ class ReplayStorage(Storage):
         self._state: dict[str, Any] = {}  # of a checkpoint whose experiences are to come
 
     def write(self, experiences: Sequence[Experience]) -> None:
-        """Store one batch, or what a checkpoint held after :meth:`load_state_dict`.
-
-        Raises:
-            BufferClosedError: the buffer was closed.
-        """
+        """Store one batch, or what a checkpoint held after :meth:`load_state_dict`."""
         if self._state:
             self._queue.load_state_dict(self._state, experiences=experiences)
             self._state = {}
@@ -54,12 +50,7 @@ class ReplayStorage(Storage):
             self._queue.put(experiences)
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        """Return the experiences of the highest priorities; those of older models are dropped.
-
-        Raises:
-            TimeoutError: too few came in time; all that did stay.
-            StopIteration: the buffer was closed and is empty.
-        """
+        """Return the experiences of the highest priorities; those of older models are dropped."""
         try:
             return self._queue.take(count, timeout_s=timeout_s, min_model_version=min_model_version)
         except TimeoutError as error:

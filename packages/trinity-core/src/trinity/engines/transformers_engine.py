@@ -146,14 +146,6 @@ class TransformersEngine(RolloutEngine):
         return self._gate.num_waiting + self._answering.num_open
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
-        """Queue a request.
-
-        Returns:
-            gives the ``n`` completions, or a :class:`ModelError`.
-
-        Raises:
-            ModelError: the request cannot be answered, or the engine is closed.
-        """
         check_request(request, max_model_len=self._max_model_len, vocab=self._forwards.vocab)
         if request.stop:
             self._tokenizer.get(field="stop")
@@ -165,14 +157,6 @@ class TransformersEngine(RolloutEngine):
         return future
 
     def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
-        """Queue a text whose tokens get log-probabilities once no request is being answered.
-
-        Returns:
-            gives one for each token but the first, or a :class:`ModelError`.
-
-        Raises:
-            ModelError: the text is too short or too long, or the engine is closed.
-        """
         ids = tuple(token_ids)
         check_scored(ids, max_model_len=self._max_model_len, vocab=self._forwards.vocab)
         future = self._scoring.add(ids, temperature=temperature)
@@ -205,11 +189,7 @@ class TransformersEngine(RolloutEngine):
 
         The texts of the replies under way are prefilled with the new weights, prompt and tokens.
 
-        Args:
-            snapshot: the weights.
-            in_flight: ``finish``: as :meth:`load_weights`, as is a module that is the trainer's;
-                ``abort``: replies under way begin anew; ``keep``: they go on, and their
-                completions tell which token is of which version.
+        A module that is the trainer's takes them as :meth:`load_weights` does.
 
         Raises:
             ModelError: the snapshot is of another model, or the engine is closed; replies go on

@@ -9,6 +9,7 @@ from trinity.common.config.inference_model import engine_arguments, parameters_o
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
+from trinity.runtime.audited_rows import AuditedStorage
 from trinity.runtime.plugin_adapter import abilities_in, adapted
 from trinity.runtime.ready import GroupStorage, ReadyGroups, ReadyRows, group_storage_of
 from trinity.runtime.run_sides import use_of_buffer
@@ -124,20 +125,26 @@ def make_strategy(
     *,
     source: Storage | ReadyRows | ReadyGroups,
     chat_format: ChatFormat | None,
+    rows: RowAudit | None = None,
 ) -> CheckedStrategy:
-    """Return the sample strategy, reading from ``source`` and from the auxiliary buffers."""
+    """Return the sample strategy, reading from ``source`` and from the auxiliary buffers.
+
+    ``rows`` looks at what it reads and gives; None: nobody does.
+    """
     from trinity.algorithm.sample_strategy.strategies import CheckedStrategy
 
     strategy = _strategy(config, manager)
     strategy.bind(
         {
-            "experience_buffer": source,
+            "experience_buffer": source if rows is None else AuditedStorage(source, rows),
             **_auxiliary_sources(config, manager, chat_format=chat_format),
         },
         train_batch_size=config.buffer.train_batch_size,
         read_timeout_s=config.buffer.trainer_input.experience_buffer.max_read_timeout,
     )
-    return CheckedStrategy(strategy, read_for=source.read_for)
+    return CheckedStrategy(
+        strategy, read_for=source.read_for, sampled=None if rows is None else rows.sampled
+    )
 
 
 def _strategy(config: Config, manager: PluginManager) -> SampleStrategy:
@@ -299,7 +306,7 @@ def make_experience_pipeline(
     return ExperiencePipeline(
         operators,
         advantage_fn,
-        sink,
+        sink if rows is None else AuditedStorage(sink, rows),
         input_sink=_raw_experiences(config, rundir=rundir),
         plugin_digest=manager.digest(),
         **({} if rows is None else {"look": rows.processed}),

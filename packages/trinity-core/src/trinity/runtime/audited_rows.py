@@ -1,6 +1,6 @@
 """Follow each row from where it is written to where it is trained, by a digest of what it holds.
 
-    pipeline -> AuditedSink -> storage -> AuditedSource -> strategy -> AuditedStrategy -> trainer
+    pipeline -> AuditedStorage.write -> storage -> AuditedStorage.read -> strategy -> trainer
 
 A row *waits* in the storage, is *held* by the strategy, or is *in hand* of the trainer. One that
 disappears between two of these was dropped, and has a reason: it is too old, or the strategy counts
@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import threading
 import zlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trinity.runtime.plugin_adapter import abilities_in
 from trinity.runtime.ready import GroupStorage, LedgerGroupStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
-    from trinity.common.ports import ExperienceSink
     from trinity.runtime.audit import Audit
     from trinity.runtime.parts import Parts
-    from trinity.runtime.roles import BatchSource
 
 REASONS = ("dropped", "filtered", "skipped")  # metrics of a strategy that count rows
 MOST_KNOWN = 20_000  # rows of a storage that may give them again
@@ -104,8 +103,9 @@ class RowAudit:
                 old = old._replace(reward=now.reward)
             self._tell_change([kind], uid, old, now, f"in the {kind}")
 
-    def begin_write(self, rows: Sequence[Experience]) -> None:
-        """Note rows that are about to be written."""
+    @contextmanager
+    def writing(self, rows: Sequence[Experience]) -> Iterator[None]:
+        """Note rows that the block writes."""
         audit, odd = self._audit, ""
         with self._lock:
             self._num_writing += 1
@@ -119,11 +119,11 @@ class RowAudit:
             message = f"{odd}, and the engines have version {audit.synced}"
             kinds = ["rollout_engine", "workflow", "sync_method", "trainer"]
             audit.found("versions", kinds, message)
-
-    def end_write(self) -> None:
-        """Note that a write is over."""
-        with self._lock:
-            self._num_writing -= 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_writing -= 1
 
     def read(self, rows: Sequence[Experience], *, min_model_version: int) -> None:
         """Compare what was read with what was written."""
@@ -151,9 +151,9 @@ class RowAudit:
                 self._waiting.setdefault(row.eid.uid, []).append(entry)
 
     def sampled(
-        self, rows: Sequence[Experience], metrics: Metrics, *, has_state: Callable[[], bool]
+        self, rows: Sequence[Experience], metrics: Metrics, state_dict: Callable[[], Any]
     ) -> None:
-        """Compare what the strategy gives with what it read."""
+        """Compare what the strategy gives with what it read; in its state, it may keep some."""
         for row, before in self._in_hand:
             kinds, when = ["sample_strategy", *_ON_THE_WAY], "after it was trained"
             self._tell_change(kinds, row.eid.uid, before, RowDigest.of(row), when)
@@ -170,7 +170,7 @@ class RowAudit:
                 self._audit.found("rows", ["sample_strategy"], message)
         names = [name for name in metrics if name.rpartition("/")[2].startswith(REASONS)]
         self._num_excused += int(sum(metrics[name] for name in names))
-        if self._held and not has_state():
+        if self._held and not state_dict():
             self._check_held()
 
     def trained(self, num_tokens: float | None) -> None:
@@ -272,69 +272,26 @@ def row_audit_of(parts: Parts) -> RowAudit:
     )
 
 
-class AuditedSink:
-    """The storage as the pipeline sees it."""
+class AuditedStorage:
+    """A storage, or what of it is ready, whose reads and writes are followed (Any: either)."""
 
-    def __init__(self, sink: ExperienceSink, rows: RowAudit) -> None:
-        self._sink, self._rows = sink, rows
+    def __init__(self, storage: Any, rows: RowAudit) -> None:
+        self._storage, self._rows = storage, rows
 
     def write(self, experiences: Sequence[Experience]) -> None:
-        """Store them."""
-        self._rows.begin_write(experiences)
-        try:
-            self._sink.write(experiences)
-        finally:
-            self._rows.end_write()
-
-    def close(self) -> None:
-        """Say that nothing more comes."""
-        self._sink.close()
-
-
-class AuditedSource:
-    """The storage, or what of it is ready, as the strategy sees it (Any: either)."""
-
-    def __init__(self, source: Any, rows: RowAudit) -> None:
-        self._source, self._rows = source, rows
+        with self._rows.writing(experiences):
+            self._storage.write(experiences)
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        """Return what comes next."""
-        rows: list[Experience] = self._source.read(
+        rows: list[Experience] = self._storage.read(
             count, timeout_s=timeout_s, min_model_version=min_model_version
         )
         self._rows.read(rows, min_model_version=min_model_version)
         return rows
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Give back what was read last."""
-        self._source.put_back(experiences)
+        self._storage.put_back(experiences)
         self._rows.put_back(experiences)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-
-class AuditedStrategy:
-    """The sample strategy as the loop sees it."""
-
-    def __init__(self, strategy: BatchSource, rows: RowAudit) -> None:
-        self._strategy, self._rows = strategy, rows
-
-    def sample(self, step: int) -> tuple[Any, Metrics]:
-        """Return the batch of a step and metrics."""
-        batch, metrics = self._strategy.sample(step)
-        has_state = lambda: bool(self._strategy.state_dict())  # noqa: E731
-        self._rows.sampled(batch, metrics, has_state=has_state)
-        return batch, metrics
-
-    def put_back(self, experiences: Sequence[Experience]) -> None:
-        """Give the buffers back the batch that was sampled last and not used."""
-        self._strategy.put_back(experiences)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs."""
-        return self._strategy.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
-        self._strategy.load_state_dict(state)
+        return getattr(self._storage, name)

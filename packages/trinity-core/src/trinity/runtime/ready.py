@@ -151,11 +151,7 @@ class LedgerGroupStorage(GroupStorage):
         return sum(there.values())
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        """Return the groups that were taken first, up to ``count`` experiences, one at least.
-
-        Raises:
-            StopIteration: nothing was taken.
-        """
+        """Return the groups that were taken first, up to ``count`` experiences, one at least."""
         with self._lock:
             names: list[str] = []
             while self._next and (not names or self._next[0][1] <= count):

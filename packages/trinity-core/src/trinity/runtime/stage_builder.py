@@ -23,12 +23,7 @@ from trinity.runtime.assembly import (
     steps_of_tasks,
 )
 from trinity.runtime.audit import AuditedSync
-from trinity.runtime.audited_rows import (
-    AuditedSink,
-    AuditedSource,
-    AuditedStrategy,
-    row_audit_of,
-)
+from trinity.runtime.audited_rows import row_audit_of
 from trinity.runtime.determinism import is_in_order
 from trinity.runtime.observers import StepHook
 from trinity.runtime.ready import GroupSink, GroupStorage
@@ -123,12 +118,13 @@ class StageBuilder(ABC):
         if config.mode != "train":
             source = make_ready_source(self._storage, parts.rollouts)
             parts.source = source
-        rows = parts.audit.rows
-        source = source if rows is None else AuditedSource(source, rows)
-        strategy = make_strategy(
-            config, self._manager, source=source, chat_format=self._chat_format()
+        parts.strategy = make_strategy(
+            config,
+            self._manager,
+            source=source,
+            chat_format=self._chat_format(),
+            rows=parts.audit.rows,
         )
-        parts.strategy = strategy if rows is None else AuditedStrategy(strategy, rows)
 
     def _add_explorer(self, tasks: TaskSource | None) -> None:
         parts, config = self._parts, self._config
@@ -182,9 +178,7 @@ class StageBuilder(ABC):
         parts, sink = self._parts, self._storage
         if isinstance(sink, GroupStorage):
             sink = GroupSink(sink)
-        rows = parts.audit.rows
-        sink = sink if rows is None else AuditedSink(sink, rows)
         parts.writing = made = make_experience_pipeline(
-            parts.config, parts.manager, sink=sink, rundir=parts.rundir, rows=rows
+            parts.config, parts.manager, sink=sink, rundir=parts.rundir, rows=parts.audit.rows
         )
         return made

@@ -27,11 +27,6 @@ class MemorySync(SyncMethod):
         self._engines = list(engines)
 
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
-        """Bring the weights of ``snapshot()`` to all engines and return their version.
-
-        Raises:
-            ModelError: an engine refuses them; the engines may differ now and must not go on.
-        """
         weights = snapshot()
         for engine in self._engines:
             engine.load_weights(weights)

@@ -188,11 +188,6 @@ class TorchTrainer(Trainer):
         return batch
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
-        """Return the weights by their names in the model, tied ones once.
-
-        Args:
-            copy: False: the trainer's own tensors, which the next step changes.
-        """
         with self._phase("weight sync"):
             return WeightSnapshot(version=self.version, tensors=self._weights(copy=copy))
 
@@ -217,11 +212,6 @@ class TorchTrainer(Trainer):
         )
 
     def load(self, directory: Path) -> None:
-        """Go on from what :meth:`save` wrote.
-
-        Raises:
-            CheckpointError: it cannot be read, or is of another model.
-        """
         offload = self._offload
         with offload.weights(self._modules), offload.states(self._optimizer):
             state = self._checkpointer.load(directory, optimizer=self._optimizer)

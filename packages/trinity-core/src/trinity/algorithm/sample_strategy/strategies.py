@@ -104,13 +104,18 @@ class CheckedStrategy:
     Args:
         strategy: bound to its buffers.
         read_for: is told for which optimizer step these are read.
+        sampled: is told what the strategy gives, and how to ask for its state.
     """
 
     def __init__(
-        self, strategy: SampleStrategy, *, read_for: Callable[[int], None] | None = None
+        self,
+        strategy: SampleStrategy,
+        *,
+        read_for: Callable[[int], None] | None = None,
+        sampled: Callable[[list[Experience], Metrics, Callable[[], Any]], None] | None = None,
     ) -> None:
         self._strategy = strategy
-        self._read_for = read_for
+        self._read_for, self._sampled = read_for, sampled
 
     def sample(self, step: int) -> tuple[list[Experience], Metrics]:
         """Return the batch of a step, and metrics.
@@ -124,7 +129,10 @@ class CheckedStrategy:
             self._read_for(step)
         returned: object = self._strategy.sample(step)
         if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], dict):
-            return self._each_once(returned[0], step=step), returned[1]
+            rows = self._each_once(returned[0], step=step)
+            if self._sampled is not None:
+                self._sampled(rows, returned[1], self._strategy.state_dict)
+            return rows, returned[1]
         given = "None" if returned is None else f"a {type(returned).__name__}"
         raise self._wrong(given, "Return two things: a list of experiences, and metrics.")
 

@@ -124,11 +124,6 @@ class RemoteEngine(RolloutEngine):
         return self._busy_before_s + self._busy_s
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
-        """Queue a request; the future gives ``n`` completions or a ``ModelError``.
-
-        Raises:
-            ModelError: this was closed.
-        """
         with self._changed:
             if self._is_closed:
                 raise closed()
@@ -142,11 +137,6 @@ class RemoteEngine(RolloutEngine):
         return future
 
     def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
-        """Queue a text to score; the future gives a number for each token but the first.
-
-        Raises:
-            ModelError: this was closed.
-        """
         with self._changed:
             if self._is_closed:
                 raise closed()

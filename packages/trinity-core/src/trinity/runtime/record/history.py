@@ -36,11 +36,7 @@ class TrainedHistory(Observer):
         self._path = directory / FILE_NAME
 
     def trained(self, step: int, experiences: Sequence[Experience]) -> None:
-        """Add an optimizer step: one line in one write, so that a kill leaves it out or whole.
-
-        Raises:
-            CheckpointError: it cannot be written.
-        """
+        """Add an optimizer step: one line in one write, so that a kill leaves it out or whole."""
         eids = [experience.eid.uid for experience in experiences]
         line = (json.dumps({"step": step, "eids": eids}) + "\n").encode()
         try:
