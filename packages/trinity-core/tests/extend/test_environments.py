@@ -10,15 +10,13 @@ import pytest
 from trinity.errors import PluginError
 from trinity.extend import EnvironmentSpec, environment_python
 from trinity.extend.environments import (
-    chosen_python,
-    commands_of,
     environment_folder,
-    make_environment,
     missing_environment,
     python_in,
     words_as_here,
     write_note,
 )
+from trinity_testing.new_environment import chosen_python, commands_of, make_environment
 
 SPEC = EnvironmentSpec(
     name="games", what="the package games", size="3 MB", packages=("games==1.0", "dice")

@@ -11,7 +11,6 @@ import typer
 
 from trinity.cli.lazy import refuse_missing
 from trinity.cli.output import echo_columns
-from trinity.cli.plugins_setup import SetupCommand, setup
 from trinity.cli.plugins_show import show
 from trinity.errors import unknown_name
 from trinity.extend import KINDS, PluginRecord, get_manager
@@ -29,7 +28,6 @@ app = typer.Typer(
 
 
 _KIT = "trinity_testing"
-TAKES_ANYTHING = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _add_of_kit(name: str, help_without_kit: str, *, hidden_alias: str = "") -> None:
@@ -39,13 +37,13 @@ def _add_of_kit(name: str, help_without_kit: str, *, hidden_alias: str = "") -> 
         refuse_missing(f"plugins {name}")
 
     try:
-        command = getattr(importlib.import_module(f"{_KIT}.{name}_command"), name)
-        settings: dict[str, Any] = {}
+        module = importlib.import_module(f"{_KIT}.{name}_command")
+        command, settings = getattr(module, name), dict(getattr(module, "SETTINGS", {}))
     except ModuleNotFoundError as error:
         if error.name != _KIT:
             raise
-        command, settings = without_kit, {"context_settings": TAKES_ANYTHING}
-        settings["help"] = help_without_kit
+        anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+        command, settings = without_kit, {"context_settings": anything, "help": help_without_kit}
     app.command(name, **settings)(command)
     if hidden_alias:
         app.command(hidden_alias, hidden=True, **settings)(command)
@@ -82,7 +80,7 @@ _add_of_kit(
     hidden_alias="doctor",
 )
 _add_of_kit("new", "Create a plugin with one component: package, test, README and an example run.")
-app.command(cls=SetupCommand, context_settings=TAKES_ANYTHING)(setup)
+_add_of_kit("setup", "Fetch and verify what a plugin needs, or create its virtual environment.")
 
 
 def _refuse_unknown(option: str, value: str, known: Sequence[str]) -> None:

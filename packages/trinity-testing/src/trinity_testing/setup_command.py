@@ -7,8 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
-
 from trinity.cli.plugins_show import record_named
 from trinity.errors import PluginError, TrinityError, UnknownComponentError
 from trinity.extend import get_manager
@@ -26,6 +24,7 @@ from trinity.extend.environments import (
     program_in,
     setup_line,
 )
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,6 +56,13 @@ class SetupCommand(TyperCommand):
             options = {"": str(error)}
         with formatter.section(f"Options of {name}"):
             formatter.write_dl(list(options.items()) or [("(none)", "")])
+
+
+#: of the command, for the command line: a plugin's own options are read by ``setup``
+SETTINGS: dict[str, Any] = {  # Any: typer's
+    "cls": SetupCommand,
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+}
 
 
 def setup(
@@ -107,7 +113,7 @@ def _make_environment(record: PluginRecord, manager: PluginManager, *, python: s
     Raises:
         PluginError: it has none, or it cannot be made.
     """
-    from trinity.extend.environments import make_environment
+    from trinity_testing.new_environment import make_environment
 
     environment = environment_of(record, manager)
     if environment is None:
