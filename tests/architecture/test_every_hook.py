@@ -29,6 +29,7 @@ COMPONENT_HOOKS = {
     "trinity_experience_operators": "experience_operator",
     "trinity_task_selectors": "task_selector",
     "trinity_monitors": "monitor",
+    "trinity_advisors": "advisor",
     "trinity_endpoints": "endpoint",
     "trinity_run_modes": "run_mode",
     "trinity_sandboxes": "sandbox",
@@ -77,7 +78,7 @@ def test_a_component_that_a_hook_gives_is_found_by_its_name(tmp_path: Path) -> N
 
 def test_every_kind_has_a_component_of_ours_that_can_be_imported() -> None:
     found = PluginManager.discover(env={}).components()
-    ours = {"builtin", "sandbox", "serve"}
+    ours = {"builtin", "lab", "sandbox", "serve"}
     own = [component for component in found if component.origin.plugin in ours]
 
     assert {component.kind for component in own} == set(KINDS)

@@ -127,7 +127,7 @@ def _twice(rows: Sequence[Row]) -> Iterable[Finding]:
     for row in rows:
         if row.prompt is None:
             continue
-        before = first.setdefault(_plain(row.prompt), row)
+        before = first.setdefault(plain_prompt(row.prompt), row)
         if before is not row:
             (same if before.answer == row.answer else other).append(row.origin)
     if same:
@@ -139,8 +139,8 @@ def _twice(rows: Sequence[Row]) -> Iterable[Finding]:
 
 
 def _overlap(rows: Sequence[Row], held_out: Sequence[Row]) -> Iterable[Finding]:
-    known = {_plain(row.prompt) for row in rows if row.prompt}
-    both = [row.origin for row in held_out if row.prompt and _plain(row.prompt) in known]
+    known = {plain_prompt(row.prompt) for row in rows if row.prompt}
+    both = [row.origin for row in held_out if row.prompt and plain_prompt(row.prompt) in known]
     if both:
         text = f"{len(both)} of {len(held_out)} evaluation rows are training rows too"
         yield Finding(text=text, rows=both[:NUM_SHOWN])
@@ -180,7 +180,7 @@ def _is_blank(text: str | None) -> bool:
     return text is not None and not text.strip()
 
 
-def _plain(text: str) -> str:
+def plain_prompt(text: str) -> str:
     """Return a text without what does not change a question: case, spaces."""
     return re.sub(r"\s+", " ", text).strip().casefold()
 

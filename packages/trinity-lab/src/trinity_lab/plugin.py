@@ -1,4 +1,4 @@
-"""Brings the commands of experiments to the command line."""
+"""Brings the commands of experiments to the command line, and the built-in advisors."""
 
 from __future__ import annotations
 
@@ -31,5 +31,52 @@ def trinity_commands() -> dict[str, ComponentSpec]:
         ),
         "eval": ComponentSpec(
             "trinity_lab.eval_command:evaluate", "Evaluate checkpoints or models on a file."
+        ),
+    }
+
+
+@hookimpl
+def trinity_advisors() -> dict[str, ComponentSpec]:
+    """Return what says why a run does not learn."""
+    advisors = "trinity_lab.advisors"
+    return {
+        "dead_groups": ComponentSpec(
+            f"{advisors}.signal:DeadGroups", "no group has different rewards, or all is filtered"
+        ),
+        "difficulty": ComponentSpec(
+            f"{advisors}.signal:Difficulty", "tasks that are all too hard, or all too easy"
+        ),
+        "reward_hacking": ComponentSpec(
+            f"{advisors}.rewards:RewardHacking",
+            "training reward up and held-out reward down; one part of the reward decides alone",
+        ),
+        "length": ComponentSpec(
+            f"{advisors}.replies:Length", "replies that are cut, or grow because length is paid"
+        ),
+        "replies": ComponentSpec(
+            f"{advisors}.replies:Replies", "empty replies, loops, groups that say the same"
+        ),
+        "collapse": ComponentSpec(
+            f"{advisors}.policy:Collapse", "reward, entropy or KL that break down"
+        ),
+        "gradients": ComponentSpec(
+            f"{advisors}.policy:Gradients", "gradient norms that jump or are no numbers"
+        ),
+        "clipping": ComponentSpec(f"{advisors}.policy:Clipping", "tokens that are mostly clipped"),
+        "learning_rate": ComponentSpec(
+            f"{advisors}.policy:LearningRate", "steps that do not move the policy or the reward"
+        ),
+        "mismatch": ComponentSpec(
+            f"{advisors}.rollouts:Mismatch", "other log-probabilities in rollout and trainer"
+        ),
+        "staleness": ComponentSpec(
+            f"{advisors}.rollouts:Staleness", "samples that are old when they are trained"
+        ),
+        "failures": ComponentSpec(f"{advisors}.rollouts:Failures", "runs that fail"),
+        "broken_chats": ComponentSpec(
+            f"{advisors}.rollouts:BrokenChats", "chats that do not go on by token ids"
+        ),
+        "overlap": ComponentSpec(
+            f"{advisors}.overlap:Overlap", "evaluation prompts that are trained on"
         ),
     }

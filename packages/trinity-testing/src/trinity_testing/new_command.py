@@ -115,6 +115,7 @@ SHAPES = {
     "priority_fn": _shape("priority", "Priority", buffer_key=_REPLAY),
     "experience_operator": _shape("operator", "Operator", sections=_OPERATOR),
     "task_selector": _shape("selector", "Selector", taskset_key=_SELECTOR),
+    "advisor": _shape("advisor", "Advisor", sections="advisors:\n  {name}: warn\n"),
     "monitor": _shape("monitor", "Monitor", sections="monitor:\n  monitor_type: {name}\n"),
 }
 

@@ -30,6 +30,7 @@ def trinity_conformance_checks() -> dict[str, str]:
         "rollout_engine": f"{checks}.rollout_engine:checks",
         "rollout_engine.structure": f"{checks}.engine_structure:checks",
         "sync_method": f"{checks}.sync_method:checks",
+        "advisor": f"{checks}.advisor:checks",
         "monitor": f"{checks}.monitor:checks",
         "ray": f"{checks}.ray_worker:checks",
     }

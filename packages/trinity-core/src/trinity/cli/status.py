@@ -87,7 +87,7 @@ def _of_part(part: WorkerReport) -> Iterator[str]:
     yield f"{part.name}: {part.status}, {steps.get(part.mode, both)} ({holder}{last}{again})"
     if part.error:
         yield f"  {part.error}"
-    yield from (f"  {line}" for line in part.audit)
+    yield from (f"  {line}" for line in [*part.audit, *part.findings])
     if part.metrics:
         yield "  " + "  ".join(f"{name} {value:.3g}" for name, value in part.metrics.items())
 

@@ -98,6 +98,10 @@ class TrinityHooks(Protocol):
         """Return monitors, which receive metrics."""
 
     @hookspec
+    def trinity_advisors(self) -> Mapping[str, str | ComponentSpec]:
+        """Return advisors, which say why a run does not learn; every run asks all installed."""
+
+    @hookspec
     def trinity_endpoints(self) -> Mapping[str, str | ComponentSpec]:
         """Return endpoints, through which agents call the model of their rollout by HTTP.
 

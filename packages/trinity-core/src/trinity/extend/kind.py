@@ -47,6 +47,7 @@ class Setting:
     args: str = ""  # where its arguments stand; "": it has none of its own
     modes: frozenset[str] = frozenset({"both", "explore", "train", PLUGIN_MODE})  # which read it
     switch: str = ""  # where it is said whether it is read; "": always
+    is_key: bool = False  # the entries' keys are the names
     may_be_empty: bool = False  # "" is no name there, as null is none anywhere
 
 

@@ -334,6 +334,13 @@ _ALL_KINDS = (
         abilities=_methods(flush="flush", samples="log_samples"),
     ),
     Kind(
+        name="advisor",
+        hook="trinity_advisors",
+        contract=f"{_PORTS}:Advisor",
+        provided=("config",),
+        settings=(Setting(path="advisors.*", is_key=True),),
+    ),
+    Kind(
         name="endpoint",
         hook="trinity_endpoints",
         contract=f"{_PORTS}:EndpointOpener",

@@ -359,12 +359,11 @@ class Loop:
         self._saver.save(self.progress)
 
     def _end_early_if_due(self) -> None:
-        """Let the run end as at its last step, where `trainer.early_stopping` says so."""
+        """Let the run end as at its last step, where `early_stopping` or an advisor says so."""
         limits, progress, now = self._schedule.limits, self.progress, time.perf_counter()
-        if self._parts.config.trainer.early_stopping is None:
-            return
-        progress.seconds, self._since = progress.seconds + now - self._since, now
-        reason = self._selection.reason_to_stop(progress)
+        if self._parts.config.trainer.early_stopping is not None:
+            progress.seconds, self._since = progress.seconds + now - self._since, now
+        reason = self._parts.stop_reason or self._selection.reason_to_stop(progress)
         if reason and limits.train_steps > progress.train_steps:
             self._parts.display.say(f"stopping early: {reason}")
             limits.train_steps = progress.train_steps

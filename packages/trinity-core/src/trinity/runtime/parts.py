@@ -105,6 +105,7 @@ class Parts:
     num_explore_steps: int = 0
     num_train_steps: int | None = None  # None: whatever the explorer's experiences give
     has_evaluation: bool = False
+    stop_reason: str = ""  # why an advisor ends the run
     in_hand: Sequence[Experience] = ()  # the batch that was read and is not trained yet
     growing: GrowingFiles | None = None  # what the stage appends to; None: seen for the first time
 

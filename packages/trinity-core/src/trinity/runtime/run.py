@@ -31,8 +31,8 @@ from trinity.runtime.record.memory_record import MemoryRecord
 from trinity.runtime.record.records import explained_when_full
 from trinity.runtime.record.result import RunResult, RunStatus, StageResult
 from trinity.runtime.record.rundir import RunDir
+from trinity.runtime.rollback import run_following_advice
 from trinity.runtime.run_sides import own_part, part_of
-from trinity.runtime.stage import run_stage
 from trinity.starting import tell
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def run(
         ground = _ground(stages[0], display, local=local)
         quiet = no_progress_bars()
         with full, lock as file, logs, MemoryRecord(file, display), quiet, ground as build:
-            run_one = partial(run_stage, display=display, interrupt=stop, build=build)
+            run_one = partial(run_following_advice, display=display, interrupt=stop, build=build)
             results = _run_stages(stages, given=given, rundir=rundir, run=run_one, stop=stop)
     return RunResult(directory=rundir.path, stages=tuple(results))
 

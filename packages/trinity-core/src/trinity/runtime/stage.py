@@ -13,6 +13,7 @@ from trinity.common.config.absolute import make_absolute
 from trinity.common.sync_policy import policy_of
 from trinity.errors import CheckpointError, WorkerLostError
 from trinity.extend import get_manager
+from trinity.runtime.advisors import Advisors
 from trinity.runtime.bench import run_bench
 from trinity.runtime.determinism import LEAST, Determinism, determinism_of
 from trinity.runtime.loop import Interrupted, Loop
@@ -21,7 +22,7 @@ from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore, check_models
 from trinity.runtime.record.progress import Progress, read_progress, read_rollouts
-from trinity.runtime.record.records import StateRecord, read_record
+from trinity.runtime.record.records import StateRecord, finding_line, read_record
 from trinity.runtime.record.restart import (
     finished_before,
     is_finished,
@@ -143,6 +144,7 @@ class _StageRun:
         # After which no two runs of a seed are equal; None: they are, as far as the style goes.
         self._timed_out_step: int | None = before.get("timed_out_step")
         self._found: list[dict[str, Any]] = list(before.get("audit", []))
+        self._advice: list[dict[str, Any]] = list(before.get("findings", []))
         self._began = time.perf_counter()
 
     def run(self) -> None:
@@ -217,6 +219,8 @@ class _StageRun:
         parts = self._parts = self._build()
         parts.growing = self._files
         parts.observers.append(TimeOuts(self._note_time_out))
+        advisors = Advisors(parts, self._advice, tell=self._say_advice)
+        parts.observers.append(advisors)
         loop = Loop(parts, Rollouts(parts))
         if self._status is None:
             parts.manager.call("trinity_run_started", run=parts.info)
@@ -242,6 +246,8 @@ class _StageRun:
             tell=self._say_findings,
         )
         self._status = RunStatus.RUNNING
+        if state:
+            advisors.replay()
         self._write()
         return parts, loop
 
@@ -259,6 +265,10 @@ class _StageRun:
         """Show what the audit found last, and write it down."""
         last = self._found[-1]
         self._display.say(f"audit ({last['check']}): {last['message']}. Look at {last['parts']}.")
+        self._write()
+
+    def _say_advice(self) -> None:
+        self._display.say(finding_line(self._advice[-1]))
         self._write()
 
     def _guarantee(self) -> Determinism:
@@ -348,6 +358,7 @@ class _StageRun:
             "evaluation": progress.evaluation,
             "buffer": self._parts.buffer_counts(),
             **({"audit": self._found} if self._found else {}),
+            **({"findings": self._advice} if self._advice else {}),
             "error": error,
         }
         logger.info(

@@ -232,6 +232,11 @@ def named_parts(config: Config) -> Iterator[NamedPart]:
 
 def _parts_at(config: Config, kind: str, setting: Setting) -> Iterator[NamedPart]:
     """Yield the component that stands at a setting, or in each entry of its list."""
+    if setting.is_key:
+        section = setting.path.removesuffix(".*")
+        for name in value_at(config, section):
+            yield NamedPart(path=f"{section}.{name}", kind=kind, name=name)
+        return
     for path, args_path in _filled_in(config, setting.path, setting.args):
         name = value_at(config, path)
         if setting.means:

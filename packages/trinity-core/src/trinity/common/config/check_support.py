@@ -85,12 +85,16 @@ def support_problems(config: Config) -> list[Problem]:
 
 
 def _unwatched(config: Config) -> Iterator[Problem]:
-    """Yield the sections of the trainer that follow evaluations which the run does not make."""
+    """Yield what follows evaluations that the run does not make, and a rollback to nothing."""
     stopping = config.trainer.early_stopping
     names: list[str] = []
     names += ["keep_best"] if config.trainer.keep_best is not None else []
     names += ["early_stopping"] if stopping is not None and stopping.patience else []
     given = [one.name for one in config.buffer.explorer_input.eval_tasksets]
+    back = [f"advisors.{name}" for name, action in config.advisors.items() if action == "rollback"]
+    for path in back if config.trainer.keep_best is None else ():
+        what = "goes back to the best checkpoint, and none is kept."
+        yield config.source.problem(path, what, "Set trainer.keep_best: {}.")
     for name in names if config.has_trainer else ():
         path = f"trainer.{name}"
         if config.mode != "both" or not given:

@@ -29,6 +29,8 @@ from trinity.common.config.trainer import TrainerConfig, switch
 
 __all__ = ["Config"]
 
+Action = Literal["warn", "stop", "rollback", "off"]  # of an advisor
+
 
 class Config(StrictModel):
     """The configuration of a run.
@@ -53,6 +55,9 @@ class Config(StrictModel):
     seed: int = core(42, "seed of all randomness that has no seed of its own", ge=0, lt=2**63)
     audit: Annotated[Literal["warn", "stop", "off"], BeforeValidator(switch)] = core(
         "warn", "what a part that breaks its contract does to the run; off: nobody looks"
+    )
+    advisors: dict[str, Annotated[Action, BeforeValidator(switch)]] = core(
+        {}, "what happens when an advisor finds something; each installed one warns unless named"
     )
     plugins: PluginsConfig = section(PluginsConfig, "which plugins are used")
     algorithm: AlgorithmConfig = section(AlgorithmConfig, "the algorithm, its loss and optimizer")

@@ -9,6 +9,7 @@ may leave out has a default. The words of ``ComponentSpec.provides`` say what it
 imported.
 """
 
+from trinity.common.ports.advisor import Advice, Advisor, Observation
 from trinity.common.ports.endpoint import Endpoint, EndpointOpener, RunSession
 from trinity.common.ports.engine import InFlight, RolloutEngine
 from trinity.common.ports.monitor import Monitor
@@ -37,6 +38,8 @@ from trinity.common.ports.trainer import SyncMethod, Trainer
 from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 
 __all__ = [
+    "Advice",
+    "Advisor",
     "Completion",
     "Endpoint",
     "EndpointOpener",
@@ -47,6 +50,7 @@ __all__ = [
     "GenerationRequest",
     "InFlight",
     "Monitor",
+    "Observation",
     "OperatorPort",
     "ParsedReply",
     "Peers",

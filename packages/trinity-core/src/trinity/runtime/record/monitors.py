@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import Monitor
     from trinity.runtime.audit import Audit
     from trinity.runtime.record.rundir import RunDir
-    from trinity.runtime.record.sample_files import Place, Sample
+    from trinity.runtime.record.sample_files import Sample
 
 logger = logging.getLogger(__name__)
 
@@ -133,6 +133,47 @@ class Monitors(Observer):
         )  # fmt: skip
 
 
+class NewestSamples:
+    """Reads the samples of the last optimizer step from the files of a run.
+
+    Args:
+        directory: of the run.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[Path, int] = {}  # how far a file was looked through
+
+    def of(self, step: int) -> list[Sample]:
+        """Return those of the last step; empty: they were not kept."""
+        for path in reversed(part_files(self._directory)):
+            start = self._read.get(path, 0)
+            if path.stat().st_size < start:  # cut back to a checkpoint
+                start = 0
+            places, _ = find_blocks(path, start=start)
+            if places:
+                last = places[-1]
+                self._read[path] = last.offset
+                return read_step(last) if last.head.step == step else []
+        return []
+
+    def rows(self, step: int) -> list[dict[str, Any]]:
+        """Return them as advisors get them."""
+        return as_advisors_get_them(self.of(step))
+
+
+def as_advisors_get_them(samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    """Return rows for `Observation.samples`."""
+    return [
+        {
+            "eid": one.eid, "reward": one.reward, "advantage": one.advantage,
+            "response": one.tokens[one.prompt_length :], "prompt_length": one.prompt_length,
+            "is_cut": one.truncate_status is not None, "metrics": one.metrics,
+        }
+        for one in samples
+    ]  # fmt: skip
+
+
 class ShownSamples(Observer):
     """Gives monitors samples of every so many optimizer steps.
 
@@ -151,7 +192,7 @@ class ShownSamples(Observer):
         self._count = count
         self._monitors = monitors
         self._text: RunText | None = None
-        self._read: dict[Path, int] = {}  # how far a file was looked through
+        self._newest = NewestSamples(directory)
         self._told: set[str] = set()  # monitors that failed; "": the samples could not be read
         self._num_failed_in_row: Counter[int] = Counter()
 
@@ -179,8 +220,7 @@ class ShownSamples(Observer):
         if role != "trainer" or step % self._interval:
             return
         try:
-            place = self._place_of(step)
-            rows = [] if place is None else self._rows(read_step(place)[: self._count])
+            rows = self._rows(self._newest.of(step)[: self._count])
         except Exception as error:  # noqa: BLE001 -- no run needs them
             self._tell(step, error)
             return
@@ -203,20 +243,6 @@ class ShownSamples(Observer):
                 )  # fmt: skip
         else:
             del self._num_failed_in_row[key]
-
-    def _place_of(self, step: int) -> Place | None:
-        """Return where the newest block of a step lies; None: it was not kept."""
-        for path in reversed(part_files(self._directory)):
-            start = self._read.get(path, 0)
-            if path.stat().st_size < start:  # cut back to a checkpoint
-                start = 0
-            places, _ = find_blocks(path, start=start)
-            if places:
-                last = places[-1]
-                self._read[path] = last.offset + last.head.size
-                if last.head.step == step:
-                    return last
-        return None
 
     def _rows(self, samples: Sequence[Sample]) -> list[dict[str, Any]]:
         if self._text is None:

@@ -21,7 +21,7 @@ from trinity.common.json_lines import first_problem
 from trinity.errors import CheckpointError, RunFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 CHECKSUM = "checksum"
 
@@ -98,6 +98,17 @@ class AuditFinding(_Record):
     message: str
 
 
+class AdvisorFinding(_Record):
+    """What an advisor found."""
+
+    advisor: str
+    role: str
+    step: Count
+    message: str
+    remedy: str
+    samples: list[str] = []
+
+
 class StatusRecord(_Record):
     """``run.json`` and ``bench.json``."""
 
@@ -112,7 +123,18 @@ class StatusRecord(_Record):
     evaluation: Metrics
     buffer: Metrics = {}
     audit: list[AuditFinding] = []
+    findings: list[AdvisorFinding] = []
     error: str
+
+
+def finding_line(finding: Mapping[str, Any]) -> str:
+    """Return what an advisor found as people read it."""
+    samples = ", ".join(finding["samples"])
+    shown = f" Samples: {samples}." if samples else ""
+    return (
+        f"advisor {finding['advisor']} ({finding['role']} step {finding['step']}): "
+        f"{finding['message']}. {finding['remedy']}{shown}"
+    )
 
 
 class HistoryLine(_Record):

@@ -21,7 +21,7 @@ from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.disk import DiskReport, read_disk
 from trinity.runtime.record.lock import owners
 from trinity.runtime.record.progress import Progress, read_progress
-from trinity.runtime.record.records import StatusRecord, read_record
+from trinity.runtime.record.records import StatusRecord, finding_line, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -47,6 +47,7 @@ class WorkerReport:
     metrics: dict[str, float]  # ages and loads of its last steps
     error: str
     audit: list[str]  # what the audit found
+    findings: list[str] = field(default_factory=list)  # what advisors found
     total_steps: int = 0  # 0: it has no end
     restarts: int = 0  # by trinity run --restart, since that command began
 
@@ -169,6 +170,7 @@ def _part(
         audit=[
             f"audit ({one['check']}): {one['message']}. Look at {one['parts']}." for one in found
         ],
+        findings=[finding_line(one) for one in status.get("findings", [])],
         total_steps=status.get("total_steps") or 0,
         restarts=status.get("restarts") or 0,
     )
