@@ -35,7 +35,7 @@ WORKFLOW_ARGS = "buffer.explorer_input.taskset.workflow_args"
 LEARNING_RATE = "algorithm.optimizer.lr"
 ALGORITHM = "algorithm.algorithm_type"
 ENGINE = "explorer.rollout_model.engine_type"
-TRAINER = "trainer.trainer_type"
+TRAINER = "TRAINER"  # a wrong trainer in the place of the real one
 
 
 @dataclass(frozen=True)
@@ -319,6 +319,7 @@ def settings_of(case: Case, folder: Path) -> dict[str, Any]:
     own = copy.deepcopy(case.settings)
     rows = {"all": "train.jsonl", "half": "half.jsonl"}.get(own.pop("EVAL_ROWS", ""), "held.jsonl")
     of_evaluation = own.pop("EVAL", {})
+    own.pop(TRAINER, None)
     for path, value in own.items():
         _put(settings, path, value)
     held = copy.deepcopy(taskset) | {"name": "held_out", "path": str(folder / rows)}
@@ -410,11 +411,16 @@ def run_one(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def _in_fork(case: Case, folder: Path) -> None:
+    import advisor_zoo_parts
     from trinity.common.config import Config
     from trinity.runtime import stage
     from trinity.runtime.run import run
+    from trinity.trainer.torch_trainer import TorchTrainer
 
     stage.plots_of = lambda *_, **__: ()  # takes as long as the run
+    wrong = advisor_zoo_parts.TRAINERS.get(case.settings.get(TRAINER, ""))
+    if wrong is not None:
+        TorchTrainer.train_step = wrong(TorchTrainer.train_step)
     log = (folder / "logs" / f"{case.name}.txt").open("w")
     sys.stdout = sys.stderr = log
     try:

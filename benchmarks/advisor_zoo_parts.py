@@ -15,17 +15,17 @@ from trinity.common.workflows import WORKFLOWS
 from trinity.common.workflows.simple import SimpleWorkflow
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.extend import Registry
-from trinity.trainer.torch_trainer import TorchTrainer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import Completion, GenerationRequest, WeightSnapshot
 
+    Step = Callable[..., Metrics]
+
 ENGINES = Registry("zoo engines", kind="rollout_engine")
-TRAINERS = Registry("zoo trainers", kind="trainer")
 
 # --- what the model is to learn: the share of characters of one kind
 
@@ -360,53 +360,58 @@ class Colder(OtherTemperature):
     factor = 0.5
 
 
-class _ChangedBatch(TorchTrainer):
-    def change(self, rows: Sequence[Experience]) -> Sequence[Experience]:
-        raise NotImplementedError
+def _changes(change: Callable[[list[Experience]], None]) -> Callable[[Step], Step]:
+    """Return what makes a wrong train step of the right one: it gets changed rows."""
 
-    def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
-        return super().train_step(self.change([replace(one) for one in experiences]), step=step)
+    def wrap(step_of: Step) -> Step:
+        def train_step(self: Any, experiences: Sequence[Experience], *, step: int) -> Metrics:
+            rows = [replace(one) for one in experiences]
+            change(rows)
+            return step_of(self, rows, step=step)
 
+        return train_step
 
-@TRAINERS.register_module("zoo_sign")
-class SignFlip(_ChangedBatch):
-    """Climbs down: the advantage has the wrong sign."""
-
-    def change(self, rows: Sequence[Experience]) -> Sequence[Experience]:
-        for row in rows:
-            if row.advantages is not None:
-                row.advantages = -row.advantages
-        return rows
+    return wrap
 
 
-@TRAINERS.register_module("zoo_shuffled")
-class Shuffled(_ChangedBatch):
-    """Gives each row the advantage of another."""
-
-    def change(self, rows: Sequence[Experience]) -> Sequence[Experience]:
-        import torch
-
-        values = [float(row.advantages[0]) for row in rows if row.advantages is not None]
-        random.Random(len(rows)).shuffle(values)
-        for row, value in zip(rows, values, strict=False):
-            if row.advantages is not None:
-                row.advantages = torch.full_like(row.advantages, value)
-        return rows
+def _flip_sign(rows: list[Experience]) -> None:
+    for row in rows:
+        if row.advantages is not None:
+            row.advantages = -row.advantages
 
 
-@TRAINERS.register_module("zoo_frozen")
-class Frozen(TorchTrainer):
-    """Makes every step and keeps the weights as they were."""
+def _shuffle(rows: list[Experience]) -> None:
+    """Give each row the advantage of another."""
+    import torch
 
-    def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
+    values = [float(row.advantages[0]) for row in rows if row.advantages is not None]
+    random.Random(len(rows)).shuffle(values)
+    for row, value in zip(rows, values, strict=False):
+        if row.advantages is not None:
+            row.advantages = torch.full_like(row.advantages, value)
+
+
+def _frozen(step_of: Step) -> Step:
+    """Make every step, and keep the weights as they were."""
+
+    def train_step(self: Any, experiences: Sequence[Experience], *, step: int) -> Metrics:
         import torch
 
         before = [one.detach().clone() for one in self.model.parameters()]
-        metrics = super().train_step(experiences, step=step)
+        metrics = step_of(self, experiences, step=step)
         with torch.no_grad():
             for parameter, old in zip(self.model.parameters(), before, strict=True):
                 parameter.copy_(old)
         return metrics
+
+    return train_step
+
+
+TRAINERS: dict[str, Callable[[Step], Step]] = {
+    "zoo_sign": _changes(_flip_sign),
+    "zoo_shuffled": _changes(_shuffle),
+    "zoo_frozen": _frozen,
+}
 
 
 @WORKFLOWS.register_module("zoo_one_by_one")
