@@ -55,7 +55,9 @@ def hostile(built):
     log.evaluated(7, HOSTILE["script"], [row])
     built.metrics({"step": 1, "role": "explorer", HOSTILE["attribute"] + everything: 1.0})
     write_notes(built.path, tags=[HOSTILE["image"]], note=HOSTILE["bidi"])
-    built.status(status="failed", error=everything)
+    finding = dict.fromkeys(("advisor", "role", "step", "message", "remedy"), everything)
+    findings = [finding | {"samples": [f"{everything}/{everything}"]}, everything]
+    built.status(status="failed", error=everything, findings=findings)
     (built.path / "trinity.log").write_text(
         f"2030-01-02 10:00:00,000 ERROR trinity.x: {HOSTILE['script']}\n{HOSTILE['image']}\n"
     )

@@ -21,6 +21,21 @@ def test_a_run_is_shown_with_its_state_numbers_and_curves(built, browse) -> None
     assert 'href="/a-token/run/0/step/2"' in html
 
 
+def test_what_advisors_found_stands_above_the_curves_and_leads_to_the_samples(
+    built, browse
+) -> None:
+    finding = {
+        "advisor": "dead_groups", "role": "explorer", "step": 8, "message": "all rewards are 0",
+        "remedy": "Use easier tasks", "samples": ["8/0/1/0", "8/0/2/0", "8/3/0/0"],
+    }  # fmt: skip
+    built.status(findings=[finding])
+
+    page = browse(built.path)
+
+    assert "dead_groups (explorer step 8): all rewards are 0. Use easier tasks." in page.text()
+    assert page.html().count('<a href="/a-token/run/0/task/8/') == 2
+
+
 def test_a_step_is_shown_as_conversations_with_how_likely_each_token_was(built, browse) -> None:
     html = browse(built.path).html("step/2?only=positive")
 

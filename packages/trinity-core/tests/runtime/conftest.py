@@ -36,6 +36,7 @@ class FakeParts:
     """Parts that write down what happens to them."""
 
     has_evaluation = False
+    stop_reason = ""
     is_in_order = False  # so that the loop does not check how old rows are
 
     def __init__(

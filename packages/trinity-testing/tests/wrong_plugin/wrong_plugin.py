@@ -318,6 +318,17 @@ def trinity_sync_methods():
 
 
 @hookimpl
+def trinity_advisors():
+    return _parts(
+        "wrong_advisor_parts",
+        wants_every_metric="WantsEveryMetric",
+        marks_the_metrics="MarksTheMetrics",
+        always_complains="AlwaysComplains",
+        thinks_long="ThinksLong",
+    )
+
+
+@hookimpl
 def trinity_monitors():
     return _parts(
         "wrong_monitor_parts",

@@ -192,6 +192,7 @@ class ClockedRollouts:
 class Parts:
     """Parts that only count."""
 
+    stop_reason = ""
     is_in_order = False  # so that the age of rows is checked by the test, not by the loop
 
     def __init__(self, world: World) -> None:

@@ -17,10 +17,11 @@ from trinity_studio.view.search import search
 from trinity_studio.view.service import read_served, read_service
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
+    from trinity.common.secrets import Masker
     from trinity.runtime.record.sample_files import Sample
     from trinity_ledger.address import Address
 
@@ -68,6 +69,7 @@ class Contents:
             "row": row_of(run),
             "error": masker.text(str(run.status.get("error") or "")),
             "problems": [masker.text(one) for one in run.problems()],
+            "findings": list(_findings(run.status.get("findings"), masker)),
             "charts": figures(run),
             "flat": flat_figures(run),
             "times": times_of(run),
@@ -292,3 +294,16 @@ def _place(text: str | None) -> int:
 
 def _whole(text: str | None, default: int) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 9 else default
+
+
+def _findings(given: object, masker: Masker) -> Iterator[Values]:
+    """Yield what advisors found, with the tasks of the samples that show it; others wrote it."""
+    for one in given if isinstance(given, list) else ():
+        if not isinstance(one, dict):
+            continue
+        ids = one.get("samples")
+        found = [str(eid).split("/") for eid in ids] if isinstance(ids, list) else []
+        texts = ("advisor", "role", "step", "message", "remedy", "action")
+        yield {name: masker.text(str(one.get(name, ""))) for name in texts} | {
+            "tasks": list(dict.fromkeys(tuple(eid[:2]) for eid in found if len(eid) > 1))
+        }
