@@ -2,7 +2,7 @@
 
     python benchmarks/advisor_zoo.py run --half tuning --to FOLDER      resumes: what is there stays
     python benchmarks/advisor_zoo.py again --half tuning --to FOLDER    advisors of now, kept runs
-    python benchmarks/advisor_zoo.py table --to FOLDER                  what the documentation has
+    python benchmarks/advisor_zoo.py table --half held_out --to FOLDER  what the documentation has
 
 The catalogue is split by the kind of pathology, and healthy runs by task and algorithm. Detectors
 were written with the half ``tuning`` alone; what the half ``held_out`` gives was printed once.
@@ -569,19 +569,33 @@ def show(half: str, rows: Iterable[dict[str, Any]]) -> None:
     own = [row for row in rows if row["half"] == half]
     for row in own:
         if row["is_sick"] or row["findings"]:
-            said = ", ".join(f"{one['advisor']}@{one['step']}" for one in row["findings"])
-            mark = "SICK" if row["is_sick"] else "ALARM"
-            is_named = any(one["advisor"] in row["expects"] for one in row["findings"])
-            print(f"{mark:6}{'+' if is_named else '-'} {row['name']:32} {row['status']} {said}")
+            said = ", ".join(f"{one['advisor']} {one['step']}" for one in row["findings"])
+            kind = "sick" if row["is_sick"] else "healthy"
+            print(f"| {row['name']} | {kind} | {'yes' if _named(row) else 'no'} | {said} |")
     sick, well = [r for r in own if r["is_sick"]], [r for r in own if not r["is_sick"]]
-    print(f"{sum(bool(r['findings']) for r in sick)} of {len(sick)} sick detected,",
-          f"{sum(bool(r['findings']) for r in well)} of {len(well)} healthy alarmed")  # fmt: skip
+    steps = sorted(min(one["step"] for one in row["findings"]) for row in sick if row["findings"])
+    print(f"detected: {_rate(sum(bool(r['findings']) for r in sick), len(sick))}")
+    print(f"by an advisor that names the cause: {_rate(sum(map(_named, sick)), len(sick))}")
+    if steps:
+        print(f"steps until detection: median {steps[len(steps) // 2]}, most {steps[-1]}")
+    print(f"healthy runs alarmed: {_rate(sum(bool(r['findings']) for r in well), len(well))}")
+    print(f"alarms in all of them: {sum(len(r['findings']) for r in well)}")
+
+
+def _named(row: dict[str, Any]) -> bool:
+    return any(one["advisor"] in row["expects"] for one in row["findings"])
+
+
+def _rate(count: int, total: int) -> str:
+    low, high = wilson(count, total)
+    rate = count / max(total, 1)
+    return f"{count} of {total} ({rate:.0%}, 95 % interval {low:.0%} to {high:.0%})"
 
 
 def main() -> None:
     """Run a command of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=("run", "again", "list"))
+    parser.add_argument("command", choices=("run", "again", "table", "list"))
     parser.add_argument("--half", choices=("tuning", "held_out"), default="tuning")
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--only", default="")
@@ -589,6 +603,9 @@ def main() -> None:
     if given.command == "list":
         for case in catalogue():
             print(case.half, case.name, "sick" if case.is_sick else "healthy")
+        return
+    if given.command == "table":
+        show(given.half, read_results(given.to / "results.jsonl"))
         return
     command = run_all if given.command == "run" else again
     command(given.half, given.to, only=given.only)

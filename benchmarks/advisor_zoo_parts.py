@@ -156,14 +156,17 @@ class DominatedReward(RewardFn):
         }
 
 
+_CALLS = random.Random(1)  # of the process: each task has a reward of its own
+
+
 class OutlierReward(RewardFn):
     """The share, and now and then a thousand."""
 
     def __init__(self, every: int = 60, value: float = 1000.0) -> None:
-        self._every, self._value, self._calls = every, value, random.Random(1)
+        self._every, self._value = every, value
 
     def __call__(self, response: str = "", **kwargs: Any) -> dict[str, float]:
-        extra = self._value if self._calls.random() < 1 / self._every else 0.0
+        extra = self._value if _CALLS.random() < 1 / self._every else 0.0
         return {"share": share(response, KINDS["letters"]) + extra}
 
 
@@ -209,10 +212,10 @@ class BrokenJudgeReward(RewardFn):
     """A judge that does not answer in a part of the calls."""
 
     def __init__(self, rate: float = 0.4) -> None:
-        self._rate, self._chance = rate, random.Random(2)
+        self._rate = rate
 
     def __call__(self, response: str = "", **kwargs: Any) -> dict[str, float]:
-        if self._chance.random() < self._rate:
+        if _CALLS.random() < self._rate:
             raise TimeoutError("the judge did not answer")
         return {"share": share(response, KINDS["letters"])}
 
