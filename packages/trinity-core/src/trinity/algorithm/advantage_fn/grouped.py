@@ -103,6 +103,10 @@ class GroupedRewards:
             return 0.0
         return float(self.reward_N.std())
 
+    def of_rows(self, values_G: Tensor) -> Tensor:
+        """Return the value of each row's group."""
+        return values_G[self.group_B]
+
     def rows(self, kept_G: Tensor | None = None) -> Tensor | None:
         """Return the rows of the groups, group by group; None: all, and they stand like that.
 
