@@ -83,10 +83,16 @@ if os.environ["PHASE"] == "start":
 
 
 @pytest.fixture
-def arguments(config_dict, taskset, write_yaml, plugin_dir):
+def arguments(config_dict, taskset, write_yaml, plugin_dir, tmp_path):
     """Return the command of a run whose every phase may press Ctrl-C."""
     taskset["default_workflow_type"] = "presses"
-    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [taskset | {"name": "held_out"}]
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text(
+        "".join(f'{{"question": "{i} - 1 =", "answer": "{i - 1}"}}\n' for i in range(8))
+    )
+    config_dict["buffer"]["explorer_input"]["eval_tasksets"] = [
+        taskset | {"name": "held_out", "path": str(held_out)}
+    ]
     config_dict["explorer"]["eval_on_startup"] = True
     config_dict["algorithm"]["advantage_fn"] = "presses"
     config_dict["trainer"] = {"save_interval": 1}

@@ -38,8 +38,8 @@ class Advice:
     """What is wrong with a run, as people read it in its log, status and pages.
 
     Attributes:
-        seen: the numbers, and at which steps.
-        remedy: what people do about it.
+        seen: the numbers, and at which steps; without its full stop.
+        remedy: what people do about it; without its full stop.
         samples: ids of rows that show it, ``batch/task/run/step``.
         settings: values by dotted path, with which a run goes on after a rollback.
     """

@@ -133,7 +133,7 @@ def finding_line(finding: Mapping[str, Any]) -> str:
     shown = f" Samples: {samples}." if samples else ""
     return (
         f"advisor {finding['advisor']} ({finding['role']} step {finding['step']}): "
-        f"{finding['message']}. {finding['remedy']}{shown}"
+        f"{finding['message']}. {finding['remedy']}.{shown}"
     )
 
 
