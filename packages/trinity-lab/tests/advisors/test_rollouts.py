@@ -1,0 +1,105 @@
+"""Rollouts that fail, are old, or are another policy's."""
+
+from __future__ import annotations
+
+import pytest
+from trinity_lab.advisors.rollouts import BrokenChats, Failures, Mismatch, Staleness
+
+from .conftest import explored, found, trained
+
+DRIFT = "sample/model_version_drift/mean"
+
+
+def gaps(values, *, age=0.0):
+    return [
+        trained(step, rollout_logprob_diff=value, **{DRIFT: age})
+        for step, value in enumerate(values, start=1)
+    ]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_log_probabilities_that_differ_on_fresh_samples_are_found(advisor, sign) -> None:
+    step, advice = found(advisor(Mismatch), gaps([0.0, *[sign * 0.07] * 3]))
+
+    assert step == 4  # 3 x 0.07 / 4 = 0.0525
+    assert advice.seen == (
+        "log-probabilities of rollout and trainer differ by 0.0525 nats a token (steps 1 to 4), "
+        "though the samples are said to be 0.0 steps old"
+    )
+    assert "audit: warn" in advice.remedy
+
+
+@pytest.mark.parametrize(
+    ("gap", "age", "step"), [(0.049, 0.0, None), (0.49, 1.0, None), (0.51, 1.0, 4)]
+)
+def test_the_limit_is_ten_times_that_on_old_ones(advisor, gap, age, step) -> None:
+    spoken = found(advisor(Mismatch), gaps([gap] * 30, age=age))
+
+    assert (spoken and spoken[0]) == step
+
+
+def test_samples_of_four_steps_are_found(advisor) -> None:
+    ages = [0.0, 2.0, 4.0, 6.0, 4.0]  # the last four: 16 / 4
+    steps = [trained(step, **{DRIFT: age}) for step, age in enumerate(ages, start=1)]
+
+    step, advice = found(advisor(Staleness), steps)
+
+    assert step == 5
+    assert advice.seen == (
+        "samples were 4.0 optimizer steps old when they were trained (steps 2 to 5)"
+    )
+    assert "sync_interval" in advice.remedy
+
+
+def test_younger_ones_are_not(advisor) -> None:
+    steps = [trained(step, **{DRIFT: 3.9}) for step in range(1, 31)]
+
+    assert found(advisor(Staleness), steps) is None
+
+
+def failing(num_failed, num_left, *, num_again=0):
+    for step in range(1, 13):
+        kinds = {"failed_runs/TimeoutError": num_failed, "retried_runs/JudgeError": num_again}
+        counts = {"failed_runs": num_failed, "retried_runs": num_again}
+        names = {f"rollout/{name}": value for name, value in kinds.items() if value}
+        yield explored(step, num_experiences=num_left, **counts, **names)
+        yield trained(step)
+
+
+def test_a_tenth_of_failed_runs_is_found(advisor) -> None:
+    step, advice = found(advisor(Failures), failing(2, 27, num_again=1))
+
+    assert step == 4
+    assert advice.seen == (
+        "10% of the runs failed, or had to be made again (steps 1 to 4; 8 TimeoutError, "
+        "4 JudgeError)"
+    )
+    assert advice.remedy.startswith("trinity log RUN names the errors")
+
+
+def test_one_of_eleven_is_not(advisor) -> None:
+    assert found(advisor(Failures), failing(1, 10)) is None
+
+
+def chats(num_continued, num_broken):
+    for step in range(1, 13):
+        yield explored(
+            step,
+            **{"api/continued/sum": num_continued, "api/broken_edited/sum": num_broken},
+        )
+        yield trained(step)
+
+
+def test_chats_of_which_a_fifth_breaks_are_found_once_fifty_were_seen(advisor) -> None:
+    step, advice = found(advisor(BrokenChats), chats(8, 2))
+
+    assert step == 5
+    assert advice.seen == (
+        "only 40 of 50 replies to chats with an earlier one went on by its token ids (up to step "
+        "5; 10 edited)"
+    )
+    assert "docs/explanation/chats.md" in advice.remedy
+
+
+def test_chats_of_which_a_tenth_breaks_are_not(advisor) -> None:
+    assert found(advisor(BrokenChats), chats(9, 1)) is None
