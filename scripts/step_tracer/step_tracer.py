@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FOLDER = "STEP_TRACE_FOLDER"
 PACKAGE = "STEP_TRACE_PACKAGE"  # "trinity" if it is not set
 STEPS = "STEP_TRACE_STEPS"  # how many train steps the window is open
-BY_TIME = "trinity-memory"  # looks on every few seconds, whatever the steps do
+BY_TIME = {"trinity-memory", "trinity-watch"}  # look on every few seconds, whatever the steps do
 CALL = "__step_tracer__"  # ends in underscores: a class would mangle the name otherwise
 
 
@@ -80,7 +80,7 @@ class Tracer:
             return
         for frame in _frames(sys._getframe(1)):
             code = frame.f_code
-            if id(code) not in self._seen and threading.current_thread().name != BY_TIME:
+            if id(code) not in self._seen and threading.current_thread().name not in BY_TIME:
                 self._seen[id(code)] = code
                 if _is_traced(frame):
                     self._note(function=_name(code), file=code.co_filename)

@@ -78,7 +78,7 @@ def test_a_component_that_a_hook_gives_is_found_by_its_name(tmp_path: Path) -> N
 
 def test_every_kind_has_a_component_of_ours_that_can_be_imported() -> None:
     found = PluginManager.discover(env={}).components()
-    ours = {"builtin", "lab", "sandbox", "serve"}
+    ours = {"builtin", "algorithms", "lab", "sandbox", "serve"}
     own = [component for component in found if component.origin.plugin in ours]
 
     assert {component.kind for component in own} == set(KINDS)

@@ -235,7 +235,7 @@ def test_a_killed_run_uses_a_replay_buffer_as_an_unbroken_one(
         (EXPLORE, 2, "after"),
         (TRAIN, 2, "after"),
         (f"{SAVE}._replace", 1, "after"),
-        ("trinity.buffer.replay:ReplayStorage.read", 1, "after"),
+        ("trinity_algorithms.replay.storage:ReplayStorage.read", 1, "after"),
     ]
 
     finish_in_spite_of(kills, write_yaml(config_dict), dying)

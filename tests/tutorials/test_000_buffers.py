@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trinity.algorithm.advantage_fn.step_wise_grpo import StepWiseGRPOAdvantageFn
-from trinity.buffer.priority import LinearDecay
-from trinity.buffer.replay import ReplayStorage
 from trinity.common.batch import ExperienceBatch
 from trinity.common.config import ExperienceBufferConfig
+from trinity_algorithms.replay.priority import LinearDecay
+from trinity_algorithms.replay.storage import ReplayStorage
 from trinity_testing.builders import an_experience
 
 

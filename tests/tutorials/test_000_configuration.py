@@ -170,7 +170,7 @@ def test_P022_the_keys_of_the_experience_buffer_are_read(yaml_file) -> None:
 
 
 def test_P022_the_published_priority_function_has_the_published_default() -> None:
-    from trinity.buffer.priority import LinearDecay
+    from trinity_algorithms.replay.priority import LinearDecay
 
     old, new = (a_group(info={"model_version": version})[0] for version in (1, 3))
     priority = LinearDecay(decay=0.1)

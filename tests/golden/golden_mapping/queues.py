@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from trinity.buffer.priority_queue import PriorityQueue
 from trinity.buffer.queue import QueueStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import Experience
 from trinity.extend import get_manager
+from trinity_algorithms.replay.priority_queue import PriorityQueue
 
 TIMEOUT_S = 0.2
 

@@ -10,13 +10,13 @@ import torch
 from trinity.algorithm import AdvantageFn
 from trinity.buffer.operators import ExperienceOperator, InvalidRewardFilter
 from trinity.buffer.pipeline import ExperiencePipeline, without_feedback
-from trinity.buffer.priority import LinearDecay
 from trinity.buffer.queue import QueueStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.ports import RowValues
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import BufferClosedError, PluginError
 from trinity_algorithms.difficulty import PassRateCalculator
+from trinity_algorithms.replay.priority import LinearDecay
 from trinity_testing.builders import a_group, an_experience
 
 

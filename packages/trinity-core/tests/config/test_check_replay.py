@@ -12,7 +12,7 @@ ENABLE = f"{BUFFER}.replay_buffer.enable=true"
 
 
 @pytest.fixture
-def resolved(cpu, builtin_only, a_run):
+def resolved(cpu, all_algorithms, a_run):
     return lambda *overrides: resolve(load_config(a_run(), overrides=overrides), cpu)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from trinity.buffer.priority import LinearDecay
 from trinity.buffer.queue import QueueStorage
-from trinity.buffer.replay import ReplayStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.sync_policy import Consume, Frees, SyncPolicy
 from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.extend import KINDS
 from trinity.runtime.plugin_adapter import adapted_part
 from trinity.runtime.ready import ReadyRows
+from trinity_algorithms.replay.priority import LinearDecay
+from trinity_algorithms.replay.storage import ReplayStorage
 from trinity_testing.builders import an_experience
 
 ROUNDS = SyncPolicy(style="", consume=Consume.ROUNDS, max_active=9, pull_every=2)

@@ -108,6 +108,25 @@ def trinity_algorithm_types() -> dict[str, ComponentSpec]:
 
 
 @hookimpl
+def trinity_storages() -> dict[str, ComponentSpec]:
+    """Return what a queue with ``replay_buffer.enable`` is."""
+    can = frozenset({"waiting", "state", "put_back", "drop_older", "counts"})
+    return {
+        "replay": ComponentSpec("trinity_algorithms.replay.storage:ReplayStorage", provides=can)
+    }
+
+
+@hookimpl
+def trinity_priority_fns() -> dict[str, str]:
+    """Return priorities that fall with age and use."""
+    here = "trinity_algorithms.replay.priority"
+    return {
+        "linear_decay": f"{here}:LinearDecay",
+        "decay_limit_randomization": f"{here}:DecayLimitRandomization",
+    }
+
+
+@hookimpl
 def trinity_experience_operators() -> dict[str, ComponentSpec]:
     """Return what changes rewards, and what tells the task selectors how tasks went."""
     return {
@@ -145,6 +164,7 @@ def trinity_published_modules() -> dict[str, str]:
         "trinity.algorithm.kl_estimators": f"{here}.kl_estimators",
         "trinity.algorithm.policy_loss_fn.mixture": f"{here}.policy_loss_fn.mixture",
         "trinity.buffer.difficulty": f"{here}.difficulty",
+        "trinity.buffer.priority": f"{here}.replay.priority",
     }
 
 

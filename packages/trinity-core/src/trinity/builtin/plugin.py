@@ -188,15 +188,6 @@ def trinity_storages() -> Mapping[str, str | ComponentSpec]:
 
 
 @hookimpl
-def trinity_priority_fns() -> Mapping[str, str | ComponentSpec]:
-    """Return priorities that fall with age and use."""
-    return {
-        "linear_decay": "trinity.buffer.priority:LinearDecay",
-        "decay_limit_randomization": "trinity.buffer.priority:DecayLimitRandomization",
-    }
-
-
-@hookimpl
 def trinity_experience_operators() -> Mapping[str, str | ComponentSpec]:
     """Return filters of experiences, and what changes them."""
     return {

@@ -52,10 +52,8 @@ def make_storage(
 def _experience_buffer(
     config: Config, manager: PluginManager, *, chat_format: ChatFormat | None, rundir: RunDir
 ) -> Storage:
-    """Return the registered storage, or one that goes by priority."""
+    """Return the storage between explorer and trainer."""
     buffer = config.buffer.trainer_input.experience_buffer
-    if buffer.replay_buffer.enable:
-        return _replay_storage(buffer, manager)
     total_epochs = None if config.buffer.total_steps is not None else config.buffer.total_epochs
     return _storage(
         buffer,
@@ -74,23 +72,20 @@ def _storage(
     total_epochs: int | None,
     use: StorageUse | None = None,
 ) -> Storage:
+    replay, name, given = buffer.replay_buffer, buffer.storage_type, {}
+    if replay.enable:
+        judge = manager.find("priority_fn", replay.priority_fn)
+        name, given = "replay", {"priority_fn": _made(judge, replay.priority_fn_args)}
     storage: Storage = _made(
-        manager.find("storage", buffer.storage_type),
+        manager.find("storage", name),
         config=buffer,
         path=buffer.path,
         chat_format=chat_format,
         total_epochs=total_epochs,
         use=use,
+        **given,
     )
     return storage
-
-
-def _replay_storage(buffer: ExperienceBufferConfig, manager: PluginManager) -> Storage:
-    from trinity.buffer.replay import ReplayStorage
-
-    replay = buffer.replay_buffer
-    judge = _made(manager.find("priority_fn", replay.priority_fn), replay.priority_fn_args)
-    return ReplayStorage(buffer, priority_fn=judge)
 
 
 def make_ready_source(storage: Storage, rollouts: RolloutBuffer) -> ReadyRows | ReadyGroups:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trinity.buffer.priority import DecayLimitRandomization, LinearDecay
-from trinity.buffer.replay import ReplayStorage
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import Experience
 from trinity.errors import BufferClosedError
+from trinity_algorithms.replay.priority import DecayLimitRandomization, LinearDecay
+from trinity_algorithms.replay.storage import ReplayStorage
 from trinity_testing.builders import an_experience
 
 

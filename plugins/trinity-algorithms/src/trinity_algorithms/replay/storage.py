@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.priority_queue import PriorityQueue
 from trinity.common.ports import Storage
+
+from trinity_algorithms.replay.priority import LinearDecay
+from trinity_algorithms.replay.priority_queue import PriorityQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,15 +30,17 @@ class ReplayStorage(Storage):
 
     Args:
         config: the section of the buffer.
-        priority_fn: which batches come first.
+        priority_fn: which batches come first; None: :class:`LinearDecay`.
     """
 
-    def __init__(self, config: ExperienceBufferConfig, *, priority_fn: PriorityFn) -> None:
+    def __init__(
+        self, config: ExperienceBufferConfig, *, priority_fn: PriorityFn | None = None
+    ) -> None:
         self.name = config.name or "experience_buffer"
         self.gives_again = config.replay_buffer.reuse_cooldown_time is not None
         self._queue = PriorityQueue(
             config.capacity,
-            priority_fn,
+            priority_fn or LinearDecay(),
             reuse_cooldown_s=config.replay_buffer.reuse_cooldown_time,
         )
         self._state: dict[str, Any] = {}  # of a checkpoint whose experiences are to come

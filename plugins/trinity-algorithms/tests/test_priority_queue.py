@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from trinity.buffer.priority import DecayLimitRandomization, LinearDecay
-from trinity.buffer.priority_queue import PriorityQueue
 from trinity.common.experience import Experience
 from trinity.errors import BufferClosedError
+from trinity_algorithms.replay.priority import DecayLimitRandomization, LinearDecay
+from trinity_algorithms.replay.priority_queue import PriorityQueue
 
 
 def a_batch(version, *, uses=0):

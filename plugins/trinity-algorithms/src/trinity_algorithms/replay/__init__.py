@@ -1,0 +1,1 @@
+"""The buffer between exploring and training that hands out experiences by priority."""
