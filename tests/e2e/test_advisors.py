@@ -75,7 +75,9 @@ def test_an_advisor_warns_once_over_two_starts_and_one_that_fails_ends_nothing(
     (finding,) = [one for one in read(run_dir)["findings"] if one["advisor"] == "counting"]
     line = f"advisor counting (trainer step 3): {finding['message']}. Lower the learning rate."
     assert finding["samples"][0].startswith("3/")
-    assert f"{line} Samples: 3/" in " ".join(first.stdout.split())
+    shown = " ".join(first.stdout.split())
+    assert f"{line} Samples: 3/" in shown
+    assert shown.count(line) == 1
     assert line not in " ".join(second.stdout.split())
     assert line in " ".join(trinity("status", run_dir).stdout.split())
     log = (run_dir / "trinity.log").read_text()

@@ -89,6 +89,45 @@ def test_checkpoints_and_the_base_model_are_evaluated_in_one_call(
         assert one["scores"]["mean@4"]["value"] == pytest.approx(bench["eval/rows/reward/mean@4"])
 
 
+def test_a_run_trains_on_the_rollouts_of_another_with_another_reward(
+    config_dict, write_yaml, trinity, run_dir, plugin_dir, tmp_path
+) -> None:
+    config_dict["buffer"]["total_epochs"] = 3
+    folder, to = plugin_dir(REWARD, "rewards_of_test.py"), tmp_path / "even"
+    first = trinity("run", "--local", "--config", write_yaml(config_dict))
+    assert first.code == 0, first.stderr
+
+    scored = trinity(
+        *("rescore", run_dir, "--reward", "even_reward", "--plugin-dir", folder, "--to", to)
+    )
+    assert scored.code == 0, scored.stderr
+    checked = trinity("config", "check", to / "run.yaml")
+    ended = trinity("run", "--local", "--config", to / "run.yaml")
+
+    assert checked.stdout.startswith(f"{to / 'run.yaml'}: ok")
+    assert ended.code == 0, ended.stdout + ended.stderr
+    child = run_dir.with_name("even")
+    rows = [json.loads(one) for one in (child / "monitor/metrics.jsonl").read_text().splitlines()]
+    steps = {row["step"]: row for row in rows if row["role"] == "trainer"}
+    assert list(steps) == [1, 2, 3, 4, 5, 6]
+    weights = [row["actor/rollout_correction/weight_mean"] for row in steps.values()]
+    assert weights[0] == pytest.approx(1.0, abs=1e-5)  # the policy of the first step sampled these
+    assert weights[-1] != pytest.approx(1.0, abs=1e-5)
+    assert [row["actor/grad_norm"] > 0 for row in steps.values()] == [True] * 6
+    before, after = (_samples(one) for one in (run_dir, child))
+    assert before.keys() == after.keys()
+    for eid, one in after.items():
+        even = sum(int(token) % 2 == 0 for token in one.tokens[one.prompt_length :]) / 8
+        assert one.reward == pytest.approx(even)
+        assert one.logprobs == pytest.approx(before[eid].logprobs)
+
+
+def _samples(directory):
+    from trinity.runtime.record.sample_files import places_of, read_step
+
+    return {one.eid: one for place in places_of(directory) for one in read_step(place)}
+
+
 @pytest.mark.acceptance
 def test_a_sweep_that_is_killed_twice_gives_the_numbers_of_one_that_is_not(
     config_dict, taskset, write_yaml, tmp_path, trinity

@@ -29,6 +29,10 @@ def trinity_commands() -> dict[str, ComponentSpec]:
         "export": ComponentSpec(
             "trinity_lab.export_command:export", "Write a trained model, with its model card."
         ),
+        "rescore": ComponentSpec(
+            "trinity_lab.rescore_command:rescore",
+            "Score the rollouts of a run with another reward.",
+        ),
         "eval": ComponentSpec(
             "trinity_lab.eval_command:evaluate", "Evaluate checkpoints or models on a file."
         ),

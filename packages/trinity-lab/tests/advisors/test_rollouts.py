@@ -38,6 +38,12 @@ def test_the_limit_is_ten_times_that_on_old_ones(advisor, gap, age, step) -> Non
     assert (spoken and spoken[0]) == step
 
 
+def test_rows_of_a_file_whose_policy_is_unknown_are_left_alone(advisor) -> None:
+    steps = [trained(step, rollout_logprob_diff=0.9) for step in range(1, 31)]
+
+    assert found(advisor(Mismatch), steps) is None
+
+
 def test_samples_of_four_steps_are_found(advisor) -> None:
     ages = [0.0, 2.0, 4.0, 6.0, 4.0]  # the last four: 16 / 4
     steps = [trained(step, **{DRIFT: age}) for step, age in enumerate(ages, start=1)]

@@ -36,7 +36,7 @@ class Advisors(Observer):
     Args:
         parts: of the stage; its ``stop_reason`` is set.
         findings: as run.json has them, of earlier starts too; what is found is added.
-        tell: shows and writes down the last of them.
+        tell: writes them down; the log shows each.
     """
 
     def __init__(

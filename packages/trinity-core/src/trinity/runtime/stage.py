@@ -22,7 +22,7 @@ from trinity.runtime.parts import EXPLORER_STATE
 from trinity.runtime.record.chats import broken_chats
 from trinity.runtime.record.checkpoint import CheckpointStore, check_models
 from trinity.runtime.record.progress import Progress, read_progress, read_rollouts
-from trinity.runtime.record.records import StateRecord, finding_line, read_record
+from trinity.runtime.record.records import StateRecord, read_record
 from trinity.runtime.record.restart import (
     finished_before,
     is_finished,
@@ -219,7 +219,7 @@ class _StageRun:
         parts = self._parts = self._build()
         parts.growing = self._files
         parts.observers.append(TimeOuts(self._note_time_out))
-        advisors = Advisors(parts, self._advice, tell=self._say_advice)
+        advisors = Advisors(parts, self._advice, tell=self._write)
         parts.observers.append(advisors)
         loop = Loop(parts, Rollouts(parts))
         if self._status is None:
@@ -265,10 +265,6 @@ class _StageRun:
         """Show what the audit found last, and write it down."""
         last = self._found[-1]
         self._display.say(f"audit ({last['check']}): {last['message']}. Look at {last['parts']}.")
-        self._write()
-
-    def _say_advice(self) -> None:
-        self._display.say(finding_line(self._advice[-1]))
         self._write()
 
     def _guarantee(self) -> Determinism:

@@ -129,7 +129,7 @@ def _is_loop(tokens: Sequence[int]) -> bool:
 
 
 def _share_of_same(rows: Sequence[Mapping[str, Any]]) -> float:
-    """Return the share of replies that another of the group says, too; of long ones alone."""
+    """Return the share of replies that another of the group says, too."""
     groups: dict[str, Counter[bytes]] = {}
     for row in rows:
         task = "/".join(str(row["eid"]).split("/")[:2])

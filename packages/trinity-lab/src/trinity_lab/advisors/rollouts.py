@@ -29,7 +29,8 @@ class Mismatch(Following):
         if seen.role != "trainer":
             return None
         gap = seen.metrics.get("actor/rollout_logprob_diff")
-        self._ages.add(seen.step, seen.metrics.get(f"{_DRIFT}/mean", 0.0))
+        if not self._ages.add(seen.step, seen.metrics.get(f"{_DRIFT}/mean")):
+            return None  # rows of a file that another run sampled: a difference is expected
         if not self._gaps.add(seen.step, None if gap is None else abs(gap)):
             return None
         limit = _GAP_WHEN_OLD if self._ages.last(_WINDOW) > 0 else _GAP

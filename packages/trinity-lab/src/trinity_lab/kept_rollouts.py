@@ -1,0 +1,157 @@
+"""The rollouts that a run kept, with the task of each.
+
+buffer/explorer_output.jsonl --> rows --> rollouts: the rows of one execution of a workflow
+buffer.explorer_input.tasksets, info["task_index"] --> Task
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from trinity.buffer.rollout_file import older_half
+from trinity.buffer.task_source import Taskset, training_sections
+from trinity.common.config import Config
+from trinity.common.config.kept import kept_settings
+from trinity.common.experience import Experience
+from trinity.errors import ConfigError, DataError, TrinityError
+from trinity.runtime.record.run_report import with_stages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from trinity.common.workflows import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """One execution of a workflow.
+
+    Attributes:
+        rows: its experiences, by step; at least one, and the last one's response is scored.
+        task: that it was made for.
+    """
+
+    rows: Sequence[Experience]
+    task: Task
+
+    @property
+    def last(self) -> Experience:
+        """Return the row of the last step."""
+        return self.rows[-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptRun:
+    """A run directory whose rollouts can be scored again.
+
+    Attributes:
+        directory: of the run, or of its last stage.
+        settings: as it kept them (Any: yaml).
+        config: the same, as a model.
+        files: that hold the rollouts, the older first.
+    """
+
+    directory: Path
+    settings: dict[str, Any]
+    config: Config
+    files: Sequence[Path]
+
+    @classmethod
+    def at(cls, directory: Path) -> KeptRun:
+        """Return the run of a folder.
+
+        Raises:
+            ConfigError: it holds no run, or one that kept no rollouts.
+        """
+        found = with_stages(directory)[-1]
+        try:
+            read = yaml.safe_load((found / "config.yaml").read_text(encoding="utf-8"))
+            settings = kept_settings(read, found)
+            config = Config.model_validate(settings)
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            shown = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise ConfigError(
+                f"{found} holds no run whose settings can be read: config.yaml: {shown}."
+            ) from error
+        named = config.data_processor.experience_pipeline.input_save_path
+        path = Path(named or found / "buffer" / "explorer_output.jsonl")
+        files = [one for one in (older_half(path), path) if one.is_file()]
+        if not files:
+            raise ConfigError(
+                f"{found} kept no rollouts: there is no {path}. A run writes it unless "
+                f"data_processor.experience_pipeline.save_input is false, or its mode is train."
+            )
+        return cls(directory=found, settings=settings, config=config, files=files)
+
+    def rollouts(self) -> list[Rollout]:
+        """Return them by explore step, task and run; of one that was made again, the last.
+
+        Raises:
+            DataError: a line is damaged, a row has no task, or a taskset cannot be read.
+        """
+        rows = {row.eid.uid: row for path in self.files for row in _read(path)}
+        by_rollout: dict[str, list[Experience]] = {}
+        for row in rows.values():
+            by_rollout.setdefault(row.eid.rid, []).append(row)
+        tasks = _Tasks(self.config)
+        made = [
+            Rollout(rows=(own := sorted(some, key=lambda one: one.eid.step)), task=tasks.of(own[0]))
+            for some in by_rollout.values()
+        ]
+        return sorted(made, key=_place)
+
+
+class _Tasks:
+    """Finds the task of a row; reads a taskset once."""
+
+    def __init__(self, config: Config) -> None:
+        self._sections = training_sections(config)
+        self._read: dict[int, Taskset] = {}
+
+    def of(self, row: Experience) -> Task:
+        index = row.info.get("task_index") or {}
+        number, place = index.get("taskset_id"), index.get("index")
+        if not isinstance(number, int) or not isinstance(place, int):
+            raise DataError(
+                f"rollout {row.eid.rid} does not say which row of a taskset it is of, so its truth "
+                f"is unknown. Rollouts of a service cannot be scored again."
+            )
+        if number >= len(self._sections):
+            raise DataError(
+                f"rollout {row.eid.rid} is of taskset {number}, and config.yaml has "
+                f"{len(self._sections)}."
+            )
+        if number not in self._read:
+            self._read[number] = Taskset(self._sections[number], taskset_id=number)
+        taskset = self._read[number]
+        if place >= len(taskset):
+            raise DataError(
+                f"rollout {row.eid.rid} is of row {place + 1} of {taskset.config.path}, which has "
+                f"{len(taskset)} rows now. Put the file back as it was in the run."
+            )
+        return taskset.task(place)
+
+
+def _read(path: Path) -> Iterator[Experience]:
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield Experience.from_dict(json.loads(line))
+            except (ValueError, TypeError, TrinityError) as error:
+                if not line.endswith("\n"):
+                    return  # being written, or cut off by a kill
+                raise DataError(
+                    f"{path}, line {number}, is no experience: {error}. Remove the line."
+                ) from error
+
+
+def _place(rollout: Rollout) -> tuple[tuple[int, int | str], ...]:
+    eid = rollout.last.eid
+    return tuple(
+        (0, one) if isinstance(one, int) else (1, str(one))
+        for one in (eid.batch, eid.task, eid.run)
+    )

@@ -1,0 +1,222 @@
+"""``trinity rescore``: another reward for the rollouts of a run, without sampling again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from trinity.cli.output import echo_columns, plain
+from trinity.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from trinity.common.experience import Experience
+
+    from trinity_lab.kept_rollouts import KeptRun
+    from trinity_lab.rescoring import Advantages, Rescored
+
+
+def rescore(  # noqa: PLR0913, PLR0917 -- the options of a command
+    run_dir: Annotated[
+        Path, typer.Argument(metavar="RUN", help="The run directory, or the directory of a stage.")
+    ],
+    reward: Annotated[
+        str, typer.Option("--reward", help="The reward function, by name or MODULE:CLASS.")
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option("--reward-arg", metavar="KEY=VALUE", help="One of its options. Repeatable."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Folder for a run that trains on the new rewards; must be new."),
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Calls of the reward at a time.")] = 8,
+    plugin_dir: Annotated[
+        list[Path] | None, typer.Option("--plugin-dir", help="Load a folder's plugins. Repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score the rollouts of a run with another reward, and show what that changes.
+
+    Nothing is sampled again. --to writes a configuration of mode train and its experiences.
+    """
+    from trinity.common.rewards import REWARD_FUNCTIONS
+    from trinity.extend import get_manager, set_manager
+
+    from trinity_lab.kept_rollouts import KeptRun
+    from trinity_lab.rescored_run import check_folder, write_run
+    from trinity_lab.rescoring import Advantages, rescored
+
+    set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or []))
+    REWARD_FUNCTIONS.get(reward)  # a misspelt one is told before anything is read
+    if to is not None:
+        check_folder(to)
+    run = KeptRun.at(run_dir)
+    rollouts = run.rollouts()
+    given = rescored(
+        rollouts,
+        reward=reward,
+        arguments=_arguments(arguments or []),
+        text=_reader(run),
+        parallel=parallel,
+    )
+    judged = [one for one in given if not one.problem]
+    if not judged:
+        first = given[0].problem if given else "the file is empty"
+        raise DataError(f"no rollout of {run.directory} could be scored: {first}")
+    advantages = Advantages.of(run.config)
+    rows = advantages.rows(judged, is_new=True)
+    found = _report(given, advantages, rows, run=run, reward=reward)
+    if to is not None:
+        found["config"] = str(write_run(to, run, rows, has_advantages=advantages.is_of_run))
+    typer.echo(json.dumps(found, indent=2)) if as_json else _echo(found, num_rows=len(rows))
+
+
+def _arguments(given: Sequence[str]) -> dict[str, Any]:  # Any: yaml
+    import yaml
+
+    found = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--reward-arg {one}: write KEY=VALUE")
+        found[name] = yaml.safe_load(value)
+    return found
+
+
+def _reader(run: KeptRun) -> Callable[[Experience], str]:
+    """Return what reads the responses that agents gave, of which the tokens alone are kept."""
+    tokenizers: list[Any] = []  # Any: of transformers, untyped
+
+    def read(row: Experience) -> str:
+        if not tokenizers:
+            from transformers import AutoTokenizer
+
+            tokenizers.append(AutoTokenizer.from_pretrained(run.config.model.model_path))
+        return str(tokenizers[0].decode(row.tokens[row.prompt_length :], skip_special_tokens=True))
+
+    return read
+
+
+def _report(
+    given: Sequence[Rescored],
+    advantages: Advantages,
+    rows: Sequence[Experience],
+    *,
+    run: KeptRun,
+    reward: str,
+) -> dict[str, Any]:  # Any: json
+    from trinity_lab.reward_changes import Pair, reward_changes, sign_changes
+
+    judged = [one for one in given if not one.problem]
+    pairs = [
+        Pair(
+            rollout=one.rollout.last.eid.rid,
+            group=one.rollout.last.eid.tid,
+            before=one.before,
+            after=one.after,
+        )
+        for one in judged
+    ]
+    before = _by_row(advantages.rows(judged, is_new=False))
+    after = _by_row(rows)
+    names = {one.rollout.task.reward_fn or "the workflow's own" for one in given}
+    return {
+        "schema": 1,
+        "run": str(run.directory),
+        "rewards": [", ".join(sorted(map(str, names))), reward],
+        "changes": asdict(reward_changes(pairs)),
+        "advantages": {
+            "function": advantages.name,
+            "is_of_run": advantages.is_of_run,
+            "mean_size": [_size(before), _size(after)],
+            "signs": list(sign_changes(before, after)),
+        },
+        "not_judged": Counter(one.problem for one in given if one.problem),
+        "num_other_prompts": sum(_has_other_prompt(one) for one in given),
+        "config": None,
+    }
+
+
+def _by_row(rows: Sequence[Experience]) -> dict[str, float]:
+    """Return the mean advantage of each row over the tokens that are trained."""
+    found = {}
+    for row in rows:
+        if row.advantages is not None and row.action_mask is not None and row.action_mask.any():
+            found[row.eid.uid] = float(row.advantages[row.action_mask].mean())
+    return found
+
+
+def _size(values: dict[str, float]) -> float:
+    return fmean(map(abs, values.values())) if values else 0.0
+
+
+def _has_other_prompt(one: Rescored) -> bool:
+    """Return whether the prompt does not hold what the row of the file says now."""
+    prompt, row = one.rollout.last.prompt_text, one.rollout.task
+    asked = row.raw_task.get(row.format_args.prompt_key)
+    return prompt is not None and isinstance(asked, str) and asked.strip() not in prompt
+
+
+def _echo(found: dict[str, Any], *, num_rows: int) -> None:
+    changes, advantages = found["changes"], found["advantages"]
+    num_groups, total = changes["num_groups"], sum(changes["orders"].values())
+    typer.echo(f"{found['run']}: {changes['num_rollouts']} rollouts, {num_groups} groups\n")
+    signs, compared = advantages["signs"]
+    echo_columns(
+        ["", *map(plain, found["rewards"])],
+        [
+            ["mean reward", *(f"{one:.4g}" for one in changes["mean"])],
+            ["deviation within a group", *(f"{one:.4g}" for one in changes["spread"])],
+            ["groups of equal rewards", *(f"{one} of {num_groups}" for one in changes["num_dead"])],
+            ["mean size of advantages", *(f"{one:.4g}" for one in advantages["mean_size"])],
+        ],
+    )
+    orders = {name: _share(number, total) for name, number in changes["orders"].items()}
+    typer.echo(
+        f"\npairs of a group: {orders['kept']} keep their order, {orders['turned']} turn around, "
+        f"{orders['tied']} become equal, {orders['untied']} become different\n"
+        f"advantages ({_named(advantages)}): {_share(signs, compared)} change their sign"
+    )
+    if changes["largest"]:
+        typer.echo("\nlargest changes of place in a group")
+        rows = [_moved(one) for one in changes["largest"]]
+        echo_columns(["rollout", "reward", "place"], rows)
+    _echo_notes(found)
+    if found["config"]:
+        typer.echo(
+            f"\n{num_rows} experiences; train on them: trinity run --config {found['config']}"
+        )
+
+
+def _echo_notes(found: dict[str, Any]) -> None:
+    for problem, number in Counter(found["not_judged"]).most_common(3):
+        typer.echo(f"\nnot scored, and left out: {number} of the rollouts: {plain(problem)}")
+    if found["num_other_prompts"]:
+        typer.echo(
+            f"\nnote: the prompts of {found['num_other_prompts']} rollouts do not hold the text of "
+            f"their rows: the workflow writes prompts of its own, or the file of tasks has changed"
+        )
+
+
+def _named(advantages: dict[str, Any]) -> str:
+    name = advantages["function"]
+    return name if advantages["is_of_run"] else f"{name}'s, in place of the trainer's own"
+
+
+def _moved(one: dict[str, Any]) -> list[str]:
+    places = " -> ".join(f"{place:g}" for place in one["places"])
+    return [
+        one["rollout"], f"{one['before']:.4g} -> {one['after']:.4g}", f"{places} of {one['size']}"
+    ]  # fmt: skip
+
+
+def _share(number: int, total: int) -> str:
+    return f"{number / total:.0%}" if total else "none"
