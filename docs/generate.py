@@ -192,7 +192,7 @@ def commands_page() -> str:
     parts = [introduction("commands.in.md"), command_entry("trinity", root)]
     # of distributions beside the core
     beside = ("serve", "debug", "log", "plan", "perf", "examples", "view", "studio")
-    of_lab = ("sweep", "compare", "eval", "export", "data", "experiences")
+    of_lab = ("sweep", "compare", "eval", "rescore", "export", "data", "experiences")
     for name in (*COMMANDS, *beside, *of_lab):
         found = root.resolve_command(None, [name])[1]
         parts += [command_entry(*named) for named in commands(f"trinity {name}", found)]
