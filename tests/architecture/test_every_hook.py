@@ -40,6 +40,7 @@ OTHER_HOOKS = {
     "trinity_published_modules": (),
     "trinity_config_generators": (),
     "trinity_assets": (),
+    "trinity_config_notes": ("config",),
     "trinity_configure": ("config",),
     "trinity_run_started": ("run",),
     "trinity_step_finished": ("step", "metrics"),

@@ -99,6 +99,64 @@ def test_the_rows_are_those_that_the_datasets_library_gives(tmp_path):
         assert list(load_rows(str(folder), split=split).table) == theirs.to_list()
 
 
+PARTS = ["[:95%]", "[95%:]", "[10%:30%]", "[:7]", "[-3:]", "[-10%:]", "[2:-2]", "[:]", "[90:]"]
+
+
+@pytest.mark.parametrize("num_rows", [1, 7, 50, 73])
+def test_a_part_of_a_split_is_the_one_of_the_datasets_library(tmp_path, num_rows):
+    from datasets.arrow_reader import ReadInstruction
+
+    rows = [{"question": str(number), "answer": ""} for number in range(num_rows)]
+    path = write_lines(tmp_path / "t.jsonl", rows)
+    for part in PARTS:
+        [bounds] = ReadInstruction.from_spec(f"train{part}").to_absolute({"train": num_rows})
+        expected = rows[bounds.from_ : bounds.to]
+        if expected:
+            assert list(load_rows(str(path), split=f"train{part}").table) == expected
+        else:
+            with pytest.raises(DataError, match=r"rows, and none in split 'train\["):
+                load_rows(str(path), split=f"train{part}")
+
+
+def test_two_parts_of_a_file_are_all_of_it_and_rows_keep_their_lines(tmp_path):
+    rows = [{"question": str(number), "answer": ""} for number in range(31)]
+    path = write_lines(tmp_path / "t.jsonl", rows)
+    train, held_out = (a_taskset(path, split=f"train{part}") for part in ("[:90%]", "[90%:]"))
+
+    assert [task.raw_task for task in (*train.tasks(), *held_out.tasks())] == rows
+    assert (len(train), len(held_out)) == (28, 3)  # 27.9 is nearer to 28
+    assert held_out.task(0).origin == f"{path}, row 29"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
+def test_a_part_of_another_format_keeps_its_rows(tmp_path, monkeypatch, ending):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    path = tmp_path / f"t.{ending}"
+    table = datasets.Dataset.from_list([{"question": f"{n}?", "answer": "yes"} for n in range(10)])
+    getattr(table, f"to_{ending}")(str(path))
+
+    taskset = a_taskset(path, split="train[80%:]")
+
+    assert [task.raw_task["question"] for task in taskset.tasks()] == ["8?", "9?"]
+    assert taskset.task(1).origin == f"{path}, row 10"
+
+
+def test_a_part_of_a_folder_is_a_part_of_its_split(tmp_path):
+    write_lines(tmp_path / "train.jsonl", [ROWS[0]] * 4)
+    write_lines(tmp_path / "test.jsonl", [ROWS[1]] * 4)
+
+    assert list(load_rows(str(tmp_path), split="test[:50%]").table) == [ROWS[1]] * 2
+
+
+def test_a_file_has_no_other_split_to_take_a_part_of(tmp_path):
+    path = write_lines(tmp_path / "t.jsonl", ROWS)
+
+    with pytest.raises(DataError, match="has no split 'test'"):
+        load_rows(str(path), split="test[:50%]")
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
 def test_other_formats_give_the_same_rows(tmp_path, monkeypatch, ending):
     import datasets

@@ -21,7 +21,10 @@ def data(  # noqa: PLR0913, PLR0917 -- the options of a command
     ] = "",
     prompt_key: Annotated[str, typer.Option(help="Column of the prompt.")] = "prompt",
     response_key: Annotated[str, typer.Option(help="Column of the answer.")] = "response",
-    split: Annotated[str, typer.Option(help="Split of the data set.")] = "train",
+    split: Annotated[
+        str, typer.Option(help="Split of the data set, or a part: train[:95%].")
+    ] = "train",
+    eval_split: Annotated[str, typer.Option(help="The same of the evaluation set.")] = "train",
     model: Annotated[str, typer.Option(help="Model whose tokenizer counts tokens.")] = "",
     max_tokens: Annotated[
         int, typer.Option(min=0, help="Prompts with more are too long; needs --model.")
@@ -37,7 +40,7 @@ def data(  # noqa: PLR0913, PLR0917 -- the options of a command
         raise typer.BadParameter("--max-tokens needs --model, whose tokenizer counts")
     keys = {"prompt_key": prompt_key, "answer_key": response_key}
     rows = read_rows(file, split=split, **keys)
-    others = read_rows(held_out, **keys) if held_out else []
+    others = read_rows(held_out, split=eval_split, **keys) if held_out else []
     counter = _counter(model) if model else None
     findings = findings_of(rows, held_out=others, count=counter, max_tokens=max_tokens)
     typer.echo(f"{plain(file)}: {len(rows)} rows")

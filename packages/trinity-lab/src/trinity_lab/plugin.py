@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trinity.extend.component import ComponentSpec
 from trinity.extend.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from trinity.common.config import Config
+    from trinity.runtime.parts import RunInfo
 
 TRINITY_PLUGIN_API = 1
 
@@ -37,6 +43,22 @@ def trinity_commands() -> dict[str, ComponentSpec]:
             "trinity_lab.eval_command:evaluate", "Evaluate checkpoints or models on a file."
         ),
     }
+
+
+@hookimpl
+def trinity_config_notes(config: Config) -> list[str]:
+    """Return what the data of a configuration are like."""
+    from trinity_lab.data_notes import data_notes
+
+    return data_notes(config)
+
+
+@hookimpl
+def trinity_run_started(run: RunInfo) -> None:
+    """Keep what the sources of the run are."""
+    from trinity_lab.provenance import keep_provenance
+
+    keep_provenance(run)
 
 
 @hookimpl

@@ -37,7 +37,7 @@ def test_three_of_a_hundred_prompts_are_found_in_the_first_step(overlapping, tmp
         f"3 of 100 prompts of evaluation set held ({tmp_path}/held.jsonl) are training prompts "
         f"too, such as 'held 0'"
     )
-    assert "hold a part out with split" in advice.remedy
+    assert "split: train[:95%] and train[95%:]" in advice.remedy
 
 
 def test_two_of_a_hundred_are_not(overlapping) -> None:

@@ -17,9 +17,9 @@ def cut(share: float):
 def test_replies_of_which_half_are_cut_are_found(advisor) -> None:
     step, advice = found(advisor(Length), cut(0.5))
 
-    assert step == 5
+    assert step == 10
     assert advice.seen == (
-        "50% of the replies were cut at the limit (steps 1 to 5; mean length 10 tokens, at the "
+        "50% of the replies were cut at the limit (steps 1 to 10; mean length 10 tokens, at the "
         "beginning 10)"
     )
     assert advice.samples == ["1/0/1/0"]
@@ -28,6 +28,17 @@ def test_replies_of_which_half_are_cut_are_found(advisor) -> None:
 
 def test_replies_of_which_49_percent_are_cut_are_not(advisor) -> None:
     assert found(advisor(Length), cut(0.49)) is None
+
+
+def test_replies_that_were_cut_for_some_steps_and_are_no_more_are_not(advisor) -> None:
+    shares = [0.0, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9, 0.4, *[0.1] * 10]  # 59 % of ten steps
+    steps = [
+        one
+        for step, share in enumerate(shares, start=1)
+        for one in both(step, **{"response_length/mean": 10.0, "truncated/mean": share})
+    ]
+
+    assert found(advisor(Length), steps) is None
 
 
 def growing(last: float, rewards):

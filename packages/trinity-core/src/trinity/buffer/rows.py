@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from trinity.common.rows import files_of_split
+from trinity.common.rows import files_of_split, part_of_split
 from trinity.errors import DataError
 
 Row = dict[str, Any]  # Any: somebody else's data
@@ -70,7 +70,8 @@ def load_rows(
 
     Args:
         path: a file, a folder, or the id of a dataset.
-        split: the part of the dataset; a single file has only ``train``.
+        split: the part of the dataset, or of a split, ``train[:95%]``; a single file has only
+            ``train``.
         subset_name: the configuration of the dataset.
         setting: what the path is called in the configuration, for messages.
 
@@ -79,16 +80,25 @@ def load_rows(
     """
     if not path:
         raise DataError(f"{setting} is not set. Name a file, a folder or a dataset id.")
-    local = Path(path).expanduser()
+    local, (whole, _) = Path(path).expanduser(), part_of_split(split)
     if not local.exists():
-        rows = _from_hub(path, split=split, subset_name=subset_name, setting=setting)
+        rows = _from_hub(path, split=whole, subset_name=subset_name, setting=setting)
     elif local.is_file():
-        rows = _from_file(local, split=split, setting=setting)
+        rows = _from_file(local, split=whole, setting=setting)
     else:
-        rows = _from_folder(local, split=split, subset_name=subset_name, setting=setting)
+        rows = _from_folder(local, split=whole, subset_name=subset_name, setting=setting)
     if len(rows) == 0:
         raise DataError(f"{rows.source} has no rows, and {setting} names it. Add rows to it.")
-    return rows
+    return rows if whole == split else _part(rows, split)
+
+
+def _part(rows: Rows, split: str) -> Rows:
+    _, numbers = part_of_split(split, count=len(rows))
+    if not numbers:
+        raise DataError(f"{rows.source} has {len(rows)} rows, and none in split {split!r}.")
+    table: Any = rows.table  # Any: a list, or of datasets
+    chosen = [table[n] for n in numbers] if isinstance(table, list) else table.select(numbers)
+    return replace(rows, table=chosen, origins=tuple(map(rows.origin, numbers)))
 
 
 def _from_file(path: Path, *, split: str, setting: str) -> Rows:

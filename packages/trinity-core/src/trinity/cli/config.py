@@ -104,6 +104,9 @@ def _check(file: Path, settings: list[str]) -> bool:
     for name, stage in zip(names, stages, strict=True):
         said, wrong = _findings(stage, machine=machine, manager=manager)
         said += _last_time(stage, given=config, name=name)
+        said += [
+            line for _, own in manager.call("trinity_config_notes", config=stage) for line in own
+        ]
         lines += [f"stage {stage.name}:", *said] if len(stages) > 1 else said
         errors += wrong
     errors = list(dict.fromkeys(errors))

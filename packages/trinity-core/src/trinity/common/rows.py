@@ -20,6 +20,7 @@ __all__ = [
     "no_such_key",
     "no_text",
     "no_value",
+    "part_of_split",
     "write_rows",
     "write_splits",
 ]
@@ -98,6 +99,28 @@ def no_text(origins: Sequence[str], *, key: str, setting: str) -> str:
     others = f" (and {len(origins) - 1} more rows)" if origins[1:] else ""
     what = "an empty text" if setting == "prompt_key" else "null"
     return f"{origins[0]}, has {what} in {key!r}, which format.{setting} names{others}."
+
+
+_PART = re.compile(r"([^\[\]]+)\[(-?\d+)?(%?):(-?\d+)?(%?)\]")
+
+
+def part_of_split(split: str, *, count: int = 0) -> tuple[str, range]:
+    """Return the split that ``train[:95%]`` is a part of, and which of its rows, as in datasets.
+
+    >>> part_of_split("train[:95%]", count=50), part_of_split("train[95%:]", count=50)
+    (('train', range(0, 48)), ('train', range(48, 50)))
+    >>> part_of_split("train[-10:]", count=50), part_of_split("train", count=50)
+    (('train', range(40, 50)), ('train', range(0, 50)))
+    """
+    found = _PART.fullmatch(split)
+    if found is None:
+        return split, range(count)
+    name, *bounds = found.groups()
+    start, end = (
+        None if number is None else round(int(number) * count / 100) if unit else int(number)
+        for number, unit in (bounds[:2], bounds[2:])
+    )
+    return name, range(count)[start:end]
 
 
 _SPLIT_WORDS = {

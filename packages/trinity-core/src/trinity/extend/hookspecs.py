@@ -156,6 +156,10 @@ class TrinityHooks(Protocol):
         """
 
     @hookspec
+    def trinity_config_notes(self, config: Any) -> Iterable[str]:  # Any: as in trinity_configure
+        """Return what `trinity config check` says of a resolved configuration, a line each."""
+
+    @hookspec
     def trinity_configure(self, config: Any) -> None:  # Any: trinity.common.config.Config
         """Called with the resolved configuration, before the run's components are built."""
 

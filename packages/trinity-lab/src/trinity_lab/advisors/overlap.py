@@ -42,7 +42,7 @@ class Overlap(Following):
                 )
                 remedy = (
                     "Take them out of one of the two files (trinity data names the rows), or hold "
-                    "a part out with split"
+                    "a part of one file out: split: train[:95%] and train[95%:]"
                 )
                 return Symptom(seen=text, remedy=remedy)
         return None

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from trinity.common.ports import Observation
 
 _WINDOW = 5
-_CUT = 0.5  # of the replies
+# A policy that tries lengths has a few steps of cut replies and comes back by itself.
+_CUT, _CUT_WINDOW = 0.5, 10  # of the replies; steps
 _GROWN = 1.5
 _CORRELATION = 0.6  # of reward and length in a step
 _LOOK_EVERY, _LOOK_EVERY_LATER, _EARLY = 3, 20, 60  # optimizer steps
@@ -39,12 +40,13 @@ class Length(Following):
         return self._truncated() or self._drifts()
 
     def _truncated(self) -> Symptom | None:
-        if len(self._cut) < _WINDOW or self._cut.last(_WINDOW) < _CUT:
+        share = self._cut.last(_CUT_WINDOW) if len(self._cut) >= _CUT_WINDOW else 0.0
+        if share < _CUT or self._cut.last(1) < _CUT:
             return None
         text = (
-            f"{self._cut.last(_WINDOW):.0%} of the replies were cut at the limit "
-            f"({self._cut.since(_WINDOW)}; mean length {self._lengths.last(_WINDOW):.4g} tokens, "
-            f"at the beginning {self._lengths.first(_WINDOW):.4g})"
+            f"{share:.0%} of the replies were cut at the limit "
+            f"({self._cut.since(_CUT_WINDOW)}; mean length {self._lengths.last(_WINDOW):.4g} "
+            f"tokens, at the beginning {self._lengths.first(_WINDOW):.4g})"
         )
         remedy = (
             "Raise max_response_tokens if answers need it. Else check that the chat template's end "

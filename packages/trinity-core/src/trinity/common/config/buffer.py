@@ -110,7 +110,7 @@ class TasksetConfig(StrictModel):
     reward_fn_args: dict[str, Any] = core({}, "arguments of the reward function")
     task_selector: DataSelectorConfig | None = core(None, "older name of data_selector")
     data_selector: DataSelectorConfig = section(DataSelectorConfig, "the order of the rows")
-    split: str = core("train", "split of the dataset")
+    split: str = core("train", "split of the dataset, or a part of one: train[:95%], train[95%:]")
     subset_name: str | None = core(None, "configuration of the dataset")
     format: FormatConfig = section(FormatConfig, "the columns")
     max_retry_times: int = other(3, "attempts to read", used_by=_SQL, ge=0)
@@ -172,7 +172,7 @@ class ExperienceBufferConfig(StrictModel):
     replay_buffer: ReplayBufferConfig = section(ReplayBufferConfig, "drawing by priority")
     max_retry_times: int = other(3, "attempts to read or write", used_by=_SQL, ge=0)
     max_retry_interval: int = other(1, "seconds between attempts", used_by=_SQL, ge=0)
-    split: str = core("train", "split of the dataset")
+    split: str = core("train", "split of the dataset, or a part of one: train[:95%], train[95%:]")
     subset_name: str | None = core(None, "configuration of the dataset")
     format: FormatConfig = section(FormatConfig, "the columns of supervised rows")
     enable_progress_bar: bool | None = other(

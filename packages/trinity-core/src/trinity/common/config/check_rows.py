@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.buffer import FormatConfig
 from trinity.common.config.check_names import tasksets_in_use
 from trinity.common.config.model import is_hub_id
-from trinity.common.rows import NO_CELL, cell, files_of_split, no_such_key, no_text, no_value
+from trinity.common.rows import (
+    NO_CELL,
+    cell,
+    files_of_split,
+    no_such_key,
+    no_text,
+    no_value,
+    part_of_split,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -45,7 +53,7 @@ def first_rows(path: str | None, *, split: str, subset_name: str | None) -> list
     """
     if not path:
         return []
-    place = Path(path).expanduser()
+    place, (split, _) = Path(path).expanduser(), part_of_split(split)
     if os.path.isfile(place):
         return _of_file(place)
     folder = place if os.path.isdir(place) else _cached(path)

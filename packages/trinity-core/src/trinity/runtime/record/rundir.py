@@ -9,6 +9,7 @@
     origins.json             where each value of it came from
     plugins.json             the plugin set: distribution, version, source
     starts.jsonl             one line a start: when, with which plugins, what was changed
+    provenance.jsonl         the same of git: commits, and provenance/*.diff beside it (trinity-lab)
     trinity.log              the log
     logs/<worker>.log          over Ray: what each worker logs and prints
     history.jsonl            the experiences that each optimizer step trained (history.py)

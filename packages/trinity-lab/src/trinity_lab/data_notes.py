@@ -1,0 +1,87 @@
+"""What `trinity config check` says of the files of tasks: a line each, and a note for a problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trinity.errors import TrinityError
+
+from trinity_lab.data_report import findings_of, read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trinity.common.config import Config
+    from trinity.common.config.buffer import TasksetConfig
+
+    from trinity_lab.data_report import Row
+
+_MOST_BYTES = 20_000_000  # of a file that is read whole
+_MOST_COUNTED = 5_000  # prompts whose tokens are counted
+
+
+def data_notes(config: Config) -> list[str]:
+    """Return a line for each file of training tasks, and a note for each problem in it.
+
+    Files of other machines, of the hub, and large ones are left out; `trinity data` reads them.
+    """
+    inputs = config.buffer.explorer_input
+    single = [inputs.taskset] if inputs.taskset else []
+    training = [one for one in inputs.tasksets if one not in single]
+    held_out = [row for one in inputs.eval_tasksets for row in _rows(config, one)]
+    return [
+        line
+        for taskset in (*single, *training)
+        if (rows := _rows(config, taskset))
+        for line in _lines(config, taskset, rows, held_out)
+    ]
+
+
+def _lines(
+    config: Config, taskset: TasksetConfig, rows: list[Row], held_out: list[Row]
+) -> list[str]:
+    count = _counter(config) if len(rows) <= _MOST_COUNTED else None
+    limit = config.model.max_prompt_tokens or 0
+    found = findings_of(rows, held_out=held_out, count=count, max_tokens=limit)
+    told = [f"{len(rows)} rows", *(one.text for one in found if not one.is_problem)]
+    name = Path(taskset.path or "").name
+    name += "" if taskset.split == "train" else f", split {taskset.split}"
+    return [
+        f"data {name}: {'; '.join(told)}",
+        *(
+            f"note: data {name}: {one.text}{f' ({one.rows[0]})' if one.rows else ''}"
+            for one in found
+            if one.is_problem
+        ),
+    ]
+
+
+def _rows(config: Config, taskset: TasksetConfig) -> list[Row]:
+    path = config.folder / Path(taskset.path or "").expanduser()
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        return []
+    keys = taskset.format
+    try:
+        return read_rows(
+            str(path),
+            prompt_key=keys.prompt_key,
+            answer_key=keys.response_key,
+            split=taskset.split,
+        )
+    except TrinityError:  # the check itself tells what is wrong with it, and rows may have no keys
+        return []
+
+
+def _counter(config: Config) -> Callable[[str], int] | None:
+    """Return what counts tokens by the model's own tokenizer; None: it is not on this disk."""
+    from tokenizers import Tokenizer
+
+    file = config.folder / Path(config.model.model_path or "").expanduser() / "tokenizer.json"
+    if not file.is_file():
+        return None
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception:  # noqa: BLE001 -- tokenizers raises Exception itself; the run tells it
+        return None
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
