@@ -2,8 +2,8 @@
 
 Every session shares one environment, ``.nox/shared``, made once with the versions of
 ``constraints.txt`` and brought up to date when those or a ``pyproject.toml`` change. The exceptions
-are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors``, ``sdks`` and
-``chat_templates``, whose packages nothing else needs.
+are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors``, ``sdks``,
+``tinker`` and ``chat_templates``, whose packages nothing else needs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ DISTRIBUTIONS = (
     *FOR_RUNS,
     "packages/trinity-lab",
     "packages/trinity-studio",
+    "packages/trinity-tinker",
     "plugins/trinity-agents-agentscope",
     "plugins/trinity-algo-opmd",
     "plugins/trinity-compat-rft",
@@ -101,12 +102,23 @@ COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alon
     "trinity-sandbox": ("plugins", "show", "workflow/code_workflow"),
     "trinity-serve": ("serve", "--help"),
     "trinity-studio": ("view", "--help"),
+    "trinity-tinker": ("tinker", "--help"),
 }
 
 HEAVY = (  # what CI does not run, the quick ones first
     *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "postgres"),
     *("hosts", "studio", "gpu_rehearsal"),
-    *("sdks", "openenv", "verifiers", "agentscope", "vllm", "wheels", "minimums", "acceptance"),
+    *(
+        "sdks",
+        "tinker",
+        "openenv",
+        "verifiers",
+        "agentscope",
+        "vllm",
+        "wheels",
+        "minimums",
+        "acceptance",
+    ),
 )
 
 QUICKSTART = "examples/quickstart/quickstart.yaml"
@@ -375,6 +387,19 @@ def sdks(session: nox.Session, clients: str) -> None:
     session.install("-e", core + EXTRAS[core], *GROUPS["run"][2:], "pytest", TORCH, *SDKS[clients])
     chosen = ["-m", "sdk", *(["-k", "client or command"] if clients == "oldest" else [])]
     session.run("python", "-m", "pytest", "tests/agents", *chosen, *session.posargs, env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+def tinker(session: nox.Session) -> None:
+    """Train and sample with the published Tinker SDK against ``trinity tinker serve``."""
+    own = "packages/trinity-tinker"
+    core = "packages/trinity-core"
+    session.install(
+        *("-c", str(CONSTRAINTS), "-e", core + EXTRAS[core], *GROUPS["run"][2:]),
+        *("-e", f"{own}[sdk]", "pytest"),
+    )
+    env = {**RUN_ENV, "TINKER_TELEMETRY": "0"}
+    session.run("python", "-m", "pytest", own, "-m", "", *session.posargs, env=env)
 
 
 @nox.session(venv_backend="none")

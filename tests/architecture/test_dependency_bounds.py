@@ -74,6 +74,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "packages/trinity-testing",
         "packages/trinity-lab",
         "packages/trinity-studio",
+        "packages/trinity-tinker",
         "plugins/trinity-agents-agentscope",
         "plugins/trinity-algo-opmd",
         "plugins/trinity-algorithms",

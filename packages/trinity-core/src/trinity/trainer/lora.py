@@ -5,6 +5,7 @@ y = W x + s B A x          W frozen, A and B trained; whoever asks for weights g
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from torch import Tensor
+    from torch import Tensor, nn
     from transformers import PreTrainedModel
 
     from trinity.common.config.model import LoRAConfig
@@ -31,43 +32,77 @@ class Adapters:
     Args:
         module: the transformers model, frozen, in the type that it computes in.
         config: one entry of ``model.lora_configs``; with a path, the adapters of that folder go on.
+        name: of these among all in the model; no part of another's.
+        may_adapt_head: whether the output layer may get one.
 
     Raises:
         ConfigError: peft is not installed, or the folder holds no adapters.
-        NotSupportedYetError: the output layer would get one.
+        NotSupportedYetError: the output layer would get one, and may not.
     """
 
-    def __init__(self, module: PreTrainedModel, config: LoRAConfig) -> None:
+    def __init__(
+        self,
+        module: PreTrainedModel,
+        config: LoRAConfig,
+        *,
+        name: str = _NAME,
+        may_adapt_head: bool = False,
+    ) -> None:
         peft = _peft()
         self._module = module
+        self._name = name
+        is_first = not any(".lora_" in one for one, _ in module.named_parameters())
         self._config = _read_config(config.path) if config.path else _made_config(config)
         head = module.get_output_embeddings()
         try:
-            peft.inject_adapter_in_model(self._config, module, adapter_name=_NAME)
+            with warnings.catch_warnings():
+                if may_adapt_head:  # several adapters, and one on a tied layer, are meant
+                    warnings.simplefilter("ignore", UserWarning)
+                peft.inject_adapter_in_model(self._config, module, adapter_name=name)
         except ValueError as error:
             raise ConfigError(
                 f"model.lora_configs.0.target_modules fits no layer: {error}. "
                 "Use all-linear, or names such as q_proj,v_proj."
             ) from error
-        if module.get_output_embeddings() is not head:
+        if module.get_output_embeddings() is not head and not may_adapt_head:
             raise NotSupportedYetError(
                 "model.lora_configs.0.target_modules names the output layer, which the trainer "
                 "computes apart. Leave it out: all-linear does."
             )
-        for name, parameter in module.named_parameters():
-            if ".lora_" in name:  # peft gives them the type of what they stand beside
-                parameter.data = parameter.data.float()
-        # What layers add to the embedding is summed in float32, whatever the frozen weights are.
-        module.get_input_embeddings().register_forward_hook(lambda _m, _given, out: out.float())
+        for parameter in self.parameters:  # peft gives them the type of what they stand beside
+            parameter.data = parameter.data.float()
+        if is_first:  # what layers add to the embedding is summed in float32, whatever is frozen
+            module.get_input_embeddings().register_forward_hook(lambda _m, _given, out: out.float())
         module.eval()
         if config.path:
             self._load_tensors(config.path)
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Return what is trained."""
+        named = self._module.named_parameters()
+        return [one for name, one in named if ".lora_" in name and f".{self._name}" in name]
+
+    def activate(self) -> None:
+        """Compute with these, and with no other adapters of the model."""
+        for layer in self._layers():
+            layer.set_adapter(self._name)
+
+    def remove(self) -> None:
+        """Take them out of the model."""
+        for layer in self._layers():
+            layer.set_adapter([])
+            layer.delete_adapter(self._name)
+        del self._module.peft_config[self._name]
+
+    def _layers(self) -> list[Any]:  # Any: of peft
+        return [part for part in self._module.modules() if hasattr(part, "get_delta_weight")]
 
     @torch.no_grad()
     def merged(self) -> dict[str, Tensor]:
         """Return the weights by their names in the plain model, adapters added in."""
         deltas = {
-            f"{name}.base_layer.weight": part.get_delta_weight(_NAME)
+            f"{name}.base_layer.weight": part.get_delta_weight(self._name)
             for name, part in self._module.named_modules()
             if hasattr(part, "get_delta_weight")
         }
@@ -88,7 +123,7 @@ class Adapters:
         folder = directory / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         self._config.save_pretrained(str(folder))
-        tensors = _peft().get_peft_model_state_dict(self._module, adapter_name=_NAME)
+        tensors = self._tensors()
         named = {
             f"{_IN_PEFT}{name}": tensor.detach().cpu().contiguous()
             for name, tensor in tensors.items()
@@ -108,6 +143,12 @@ class Adapters:
                 f"{error} Set model.lora_configs as the run began with."
             ) from error
 
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = _peft().get_peft_model_state_dict(
+            self._module, adapter_name=self._name, save_embedding_layers=False
+        )
+        return tensors
+
     def _load_tensors(self, folder: Path | str) -> None:
         from safetensors import SafetensorError
         from safetensors.torch import load_file
@@ -115,11 +156,10 @@ class Adapters:
         try:
             found = load_file(f"{folder}/{WEIGHTS_FILE}")
             tensors = {name.removeprefix(_IN_PEFT): tensor for name, tensor in found.items()}
-            known = _peft().get_peft_model_state_dict(self._module, adapter_name=_NAME)
             shapes = {name: tensor.shape for name, tensor in tensors.items()}
-            if shapes != {name: tensor.shape for name, tensor in known.items()}:
+            if shapes != {name: tensor.shape for name, tensor in self._tensors().items()}:
                 raise ValueError("they are of other layers or of another rank")
-            _peft().set_peft_model_state_dict(self._module, tensors, adapter_name=_NAME)
+            _peft().set_peft_model_state_dict(self._module, tensors, adapter_name=self._name)
         except (OSError, SafetensorError, ValueError) as error:
             raise ConfigError(
                 f"the adapters of {str(folder)!r} cannot be used: {error}."

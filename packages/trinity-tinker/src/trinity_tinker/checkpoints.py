@@ -1,0 +1,138 @@
+"""Checkpoints: ``tinker://MODEL/KIND/NAME``, each a folder with an adapter as peft reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from trinity_tinker.refusal import Refused
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+
+    from trinity_tinker.store import Store
+
+__all__ = ["KINDS", "MAX_TTL_S", "MIN_TTL_S", "Checkpoints"]
+
+KINDS = {"weights": "training", "sampler_weights": "sampler"}
+MIN_TTL_S, MAX_TTL_S = 3600, 10 * 366 * 86400
+_NAME = re.compile(r"[^/\0]{1,200}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoints:
+    """Folders of checkpoints below one folder, and their rows in the store."""
+
+    store: Store
+    folder: Path
+
+    def save(  # noqa: PLR0913 -- what a checkpoint is, one by one
+        self,
+        model: sqlite3.Row,
+        *,
+        kind: str,
+        name: str,
+        write: Callable[[Path], None],
+        note: Callable[[str], None],
+        ttl_s: int | None = None,
+        metadata: Any = None,
+        may_replace: bool = False,
+    ) -> None:
+        """Write a checkpoint whole, or nothing (Any: JSON of a client).
+
+        ``note`` is called with its path in the transaction by which it is there.
+
+        Raises:
+            Refused: the name is not one, is taken, or the ttl does not fit.
+        """
+        if not _NAME.fullmatch(name):
+            raise Refused(f"the name {name!r} of a checkpoint is empty, too long or has a '/'.")
+        path = f"tinker://{model['id']}/{kind}/{name}"
+        known = self.store.row("SELECT * FROM checkpoints WHERE path = ?", path)
+        if known is not None and not may_replace and not _is_over(known):
+            raise Refused(f"{path} exists; choose another name, or delete it.")
+        expires = expiry(ttl_s)
+        folder = Path(quote(model["id"], safe=""), kind, quote(name, safe="").replace(".", "%2E"))
+        size = write_whole(self.folder / folder, write)
+        with self.store.writing():
+            self.store.write(
+                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                *(path, model["owner"], model["id"], kind, time.time(), expires, size),
+                *(str(folder), model["base"], model["adapter"], json.dumps(metadata)),
+            )
+            note(path)
+
+    def find(self, path: str, *, owner: str) -> sqlite3.Row:
+        """Return the row of a checkpoint.
+
+        Raises:
+            Refused: there is none, it has expired, or is somebody else's.
+        """
+        found = self.store.row(
+            "SELECT * FROM checkpoints WHERE path = ? AND owner = ?", path, owner
+        )
+        if found is None or _is_over(found):
+            raise Refused(f"there is no checkpoint {path!r}.")
+        return found
+
+    def folder_of(self, row: sqlite3.Row) -> Path:
+        """Return where the files of a checkpoint are."""
+        return self.folder / str(row["folder"])
+
+    def delete(self, row: sqlite3.Row) -> None:
+        """Forget a checkpoint, then its files."""
+        self.store.write("DELETE FROM checkpoints WHERE path = ?", row["path"])
+        shutil.rmtree(self.folder_of(row), ignore_errors=True)
+
+    def delete_expired(self) -> None:
+        """Delete all whose time is over."""
+        for row in self.store.rows("SELECT * FROM checkpoints WHERE expires < ?", time.time()):
+            self.delete(row)
+
+
+def write_whole(target: Path, write: Callable[[Path], None]) -> int:
+    """Let a folder appear with all its files, on the disk; return their bytes."""
+    unfinished = target.with_name(target.name + ".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    write(unfinished)
+    files = [path for path in unfinished.rglob("*") if path.is_file()]
+    for path in [*files, *{path.parent for path in files}]:
+        _to_disk(path)
+    shutil.rmtree(target, ignore_errors=True)
+    unfinished.rename(target)
+    _to_disk(target.parent)
+    return sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def expiry(ttl_s: int | None) -> float | None:
+    """Return when a checkpoint ends that lives for so many seconds; None: never.
+
+    Raises:
+        Refused: too few or too many.
+    """
+    if ttl_s is None:
+        return None
+    if not isinstance(ttl_s, int) or not MIN_TTL_S <= ttl_s <= MAX_TTL_S:
+        raise Refused(f"ttl_seconds is {ttl_s!r}; it is from {MIN_TTL_S} (an hour) to 10 years.")
+    return time.time() + ttl_s
+
+
+def _is_over(row: sqlite3.Row) -> bool:
+    return row["expires"] is not None and row["expires"] < time.time()

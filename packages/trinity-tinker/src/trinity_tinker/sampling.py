@@ -1,0 +1,253 @@
+"""Answer a request for samples: what it asks for, read from its JSON, and its protobuf answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from trinity.common.ports import GenerationRequest, RunKey
+from trinity.errors import TrinityError
+
+from trinity_tinker.fields import number, parsed
+from trinity_tinker.prompt_scores import (
+    logprobs_of,
+    target_logprobs,
+    token_logprobs,
+    top_logprobs,
+)
+from trinity_tinker.refusal import Refused
+from trinity_tinker.store import Request, Result
+from trinity_tinker.tensors import Cells, bytes_of, cells_of_json
+from trinity_tinker.training import refusal_result
+from trinity_tinker.wire import message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.common.ports import Completion
+
+    from trinity_tinker.base_model import BaseModel
+    from trinity_tinker.checkpoints import Checkpoints
+    from trinity_tinker.samplers import Sampler, Samplers
+    from trinity_tinker.store import Store
+
+__all__ = ["SAMPLE_FIELDS", "Sampling"]
+
+logger = logging.getLogger("trinity.tinker")
+
+SAMPLE_FIELDS: dict[str, Any] = {
+    "prompt": dict,
+    "sampling_params": dict,
+    "num_samples": 1,
+    "sampling_session_id": None,
+    "seq_id": None,
+    "base_model": None,
+    "model_path": None,
+    "prompt_logprobs": False,
+    "topk_prompt_logprobs": 0,
+    "topk_sample_logprobs": 0,
+    "target_prompt_logprobs": None,
+    "prompt_alt_tokens_k": 0,
+    "prompt_logprobs_last_n": None,
+    "record_stability_info": False,
+}
+_PARAMS = {
+    "max_tokens": None,
+    "seed": None,
+    "stop": None,
+    "temperature": 1.0,
+    "top_k": -1,
+    "top_p": 1.0,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What a request asks for, beside the samples."""
+
+    generation: GenerationRequest
+    has_prompt_logprobs: bool
+    top_prompt: int
+    top_sampled: int
+    targets: Cells | None
+    last: int  # tokens of the prompt that are scored
+
+
+class Sampling:
+    """Samples with base models and checkpoints; its coroutines are of one event loop.
+
+    Args:
+        store: where results are noted.
+        checkpoints: where checkpoints are.
+        bases: the models by their names.
+        samplers: that are in memory.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        checkpoints: Checkpoints,
+        bases: Mapping[str, BaseModel],
+        samplers: Samplers,
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._bases = bases
+        self._samplers = samplers
+        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tinker-scoring")
+
+    def close(self) -> None:
+        """End after what is being scored."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._samplers.close()
+
+    async def run(self, request: Request) -> Result:
+        """Do what is asked for, and note how it ended."""
+        try:
+            result = Result(form="proto", body=await self._sample(request))
+        except (Refused, TrinityError) as error:
+            result = refusal_result(str(error))
+        except Exception as error:  # the boundary to a client: logged, and told
+            logger.exception("sample %d of %s failed", request.seq, request.scope)
+            result = refusal_result(f"the server failed: {error!r}", category="server")
+        self._store.finish(request, result, keeps_body=False)
+        return result
+
+    async def _sample(self, request: Request) -> bytes:
+        in_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
+        body = parsed(request.body or b"", **SAMPLE_FIELDS)
+        sampler: Sampler = await in_thread(self._sampler, request, body)
+        asked = _read(body, base=sampler.base, request=request)
+        completions = await asyncio.wrap_future(sampler.engine.submit(asked.generation))
+        answer: bytes = await in_thread(_answer, sampler, asked, completions)
+        return answer
+
+    def _sampler(self, request: Request, body: dict[str, Any]) -> Sampler:
+        """Return what a sampling session, or a request without one, samples from."""
+        base, path = body["base_model"], body["model_path"]
+        if body["sampling_session_id"] is not None:
+            session = self._store.owned(
+                "samplings", body["sampling_session_id"], owner=request.owner
+            )
+            base, path = session["base"], session["path"]
+        if path is None:
+            if base not in self._bases:
+                raise Refused(f"the base model {base!r} is not served here.")
+            return self._samplers.of_base(self._bases[base])
+        row = self._checkpoints.find(path, owner=request.owner)
+        folder = self._checkpoints.folder_of(row)
+        return self._samplers.of_checkpoint(folder, self._bases[row["base"]])
+
+
+def _read(body: dict[str, Any], *, base: BaseModel, request: Request) -> _Asked:
+    if body["record_stability_info"]:
+        raise Refused("record_stability_info is not implemented here.")
+    if body["prompt_alt_tokens_k"]:
+        raise Refused("prompt_alt_tokens_k is not implemented here.")
+    prompt = _prompt(body["prompt"])
+    last = body["prompt_logprobs_last_n"]
+    if last is not None and not (body["prompt_logprobs"] and 1 <= last < len(prompt)):
+        raise Refused(
+            f"prompt_logprobs_last_n is {last}; it is from 1 to the tokens of the prompt but one, "
+            f"and needs prompt_logprobs."
+        )
+    targets = None
+    if body["target_prompt_logprobs"] is not None:
+        targets = cells_of_json(body["target_prompt_logprobs"], name="target_prompt_logprobs")
+        if len(targets.shape) != 2 or targets.shape[0] != len(prompt) - 1:
+            raise Refused("target_prompt_logprobs has a row for each token of the prompt but one.")
+        if targets.values_C.size and targets.values_C.max() >= base.vocab:
+            raise Refused(f"target_prompt_logprobs has a token above {base.vocab - 1}.")
+    return _Asked(
+        generation=_generation(body, prompt, base=base, request=request),
+        has_prompt_logprobs=bool(body["prompt_logprobs"]),
+        top_prompt=int(number(body, "topk_prompt_logprobs", least=0)),
+        top_sampled=int(number(body, "topk_sample_logprobs", least=0)),
+        targets=targets,
+        last=len(prompt) - 1 if last is None else last,
+    )
+
+
+def _prompt(given: dict[str, Any]) -> tuple[int, ...]:
+    tokens: list[int] = []
+    for chunk in given.get("chunks", ()):
+        kind = chunk.get("type", "encoded_text")
+        if kind != "encoded_text":
+            raise Refused(f"the prompt has a chunk of {kind}; only text is known here.")
+        tokens += chunk["tokens"]
+    return tuple(tokens)
+
+
+def _generation(
+    body: dict[str, Any], prompt: tuple[int, ...], *, base: BaseModel, request: Request
+) -> GenerationRequest:
+    given = parsed(json.dumps(body["sampling_params"]).encode(), **_PARAMS)
+    stop = given["stop"]
+    stops = [stop] if isinstance(stop, str) else list(stop or ())
+    seed = given["seed"]
+    key = RunKey(batch=request.scope, request=request.seq)
+    longest = base.max_length - len(prompt)
+    return GenerationRequest(
+        prompt_token_ids=prompt,
+        key=key if seed is None else RunKey(batch=f"seed/{seed}"),
+        n=int(number(body, "num_samples", least=1)),
+        temperature=number(given, "temperature", least=0.0),
+        top_p=number(given, "top_p", least=0.0),
+        top_k=int(given["top_k"]),
+        max_new_tokens=longest if given["max_tokens"] is None else int(given["max_tokens"]),
+        ignore_eos=stop is not None and not stops,
+        stop=tuple(one for one in stops if isinstance(one, str)),
+        stop_token_ids=tuple(one for one in stops if not isinstance(one, str)),
+    )
+
+
+def _answer(sampler: Sampler, asked: _Asked, completions: list[Completion]) -> bytes:
+    made = message("SampleResponse")
+    for completion in completions:
+        sequence = made.sequences.add(stop_reason=int(completion.finish_reason == "length"))
+        sequence.tokens = bytes_of(completion.token_ids, "<i4")
+        sequence.logprobs = bytes_of(completion.logprobs, "<f4")
+        if asked.top_sampled:
+            top = _top_sampled(sampler, asked, completion)
+            sequence.topk_sampled_logprobs.CopyFrom(top)
+    _add_prompt_scores(made, sampler, asked)
+    return bytes(made.SerializeToString())
+
+
+def _top_sampled(sampler: Sampler, asked: _Asked, completion: Completion) -> Any:
+    text = (*asked.generation.prompt_token_ids, *completion.token_ids)
+    last = len(completion.token_ids)
+    with sampler.lock:
+        temperature = asked.generation.temperature or 1.0
+        scores = logprobs_of(sampler.module, text, last=last, temperature=temperature)
+    return top_logprobs(scores, k=asked.top_sampled, length=last)
+
+
+def _add_prompt_scores(made: Any, sampler: Sampler, asked: _Asked) -> None:
+    """Add what is asked for of the prompt's own tokens."""
+    if not (asked.has_prompt_logprobs or asked.top_prompt or asked.targets is not None):
+        return
+    prompt = asked.generation.prompt_token_ids
+    if len(prompt) < 2:  # its only token has nothing before it
+        if asked.has_prompt_logprobs:
+            made.prompt_logprobs = np.full(len(prompt), np.nan, dtype="<f4").tobytes()
+        return
+    is_whole = asked.targets is not None
+    with sampler.lock:
+        last = len(prompt) - 1 if is_whole else asked.last
+        scores = logprobs_of(sampler.module, prompt, last=last)
+    wanted = scores[-asked.last :]
+    if asked.has_prompt_logprobs:
+        made.prompt_logprobs = token_logprobs(wanted, prompt).tobytes()
+    if asked.top_prompt:
+        top = top_logprobs(wanted, k=asked.top_prompt, length=len(prompt))
+        made.topk_prompt_logprobs.CopyFrom(top)
+    if asked.targets is not None:
+        made.target_prompt_logprobs.CopyFrom(target_logprobs(scores, asked.targets))

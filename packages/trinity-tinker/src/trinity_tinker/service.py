@@ -1,0 +1,221 @@
+"""What stands behind the routes: requests are noted, done, and waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from trinity_tinker.fields import parsed
+from trinity_tinker.http import parsed_object
+from trinity_tinker.refusal import RequestError
+from trinity_tinker.sampling import SAMPLE_FIELDS
+from trinity_tinker.store import Request, Result
+from trinity_tinker.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity_tinker.base_model import BaseModel
+    from trinity_tinker.sampling import Sampling
+    from trinity_tinker.store import Store
+    from trinity_tinker.training import Training
+
+__all__ = ["Service"]
+
+_FORGETS_EVERY_S = 30.0
+
+
+class Service:
+    """Takes requests and answers polls; for the event loop that it is started in.
+
+    Args:
+        store: of sessions, requests and results.
+        bases: the models by their names.
+        training: does requests of runs, in a thread of its own.
+        sampling: does requests for samples.
+        holds_s: how long a poll waits for a result.
+        keeps_results_s: how long a result is kept once a client has it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        bases: Mapping[str, BaseModel],
+        training: Training,
+        sampling: Sampling,
+        holds_s: float = 20.0,
+        keeps_results_s: float = 600.0,
+    ) -> None:
+        self.store = store
+        self.bases = bases
+        self._training = training
+        self._sampling = sampling
+        self._holds_s = holds_s
+        self._keeps_results_s = keeps_results_s
+        self._events: dict[str, asyncio.Event] = {}  # of what has no result
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._forgotten_at = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._turns = Turns(self._train, next_seq=store.next_seq)
+        for request in store.unfinished():
+            self._begin(request)
+
+    async def close(self) -> None:
+        """End after what is being done; the rest waits in the store."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.to_thread(self._turns.close)
+        await asyncio.to_thread(self._sampling.close)
+        self.store.close()
+
+    def create_session(self, raw: bytes, *, owner: str, call: str) -> str:
+        """Return the id of a new session, or of the one that the same call made."""
+        body = parsed(
+            raw, tags=[], user_metadata=None, sdk_version="", project_id=None, display_name=None
+        )
+        if body["project_id"] is not None:
+            raise RequestError(422, "project_id: projects are not implemented here.")
+        with self.store.writing():
+            known = self.store.row(
+                "SELECT id FROM sessions WHERE owner = ? AND call = ?", owner, call or None
+            )
+            if known is not None:
+                return str(known["id"])
+            name, now = secrets.token_hex(8), time.time()
+            self.store.write(
+                "INSERT INTO sessions (id, owner, call, body, made, seen) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                *(name, owner, call or None, json.dumps(body), now, now),
+            )
+        return name
+
+    def note_seen(self, session: str, *, owner: str) -> None:
+        """Note that the client of a session is there.
+
+        Raises:
+            RequestError: 404, there is no such session; 410, it was finished.
+        """
+        row = self.store.owned("sessions", session, owner=owner)
+        if row["finished"] is not None:
+            raise RequestError(410, f"the session {session!r} is finished.")
+        self.store.write("UPDATE sessions SET seen = ? WHERE id = ?", time.time(), session)
+
+    def note_finished(self, raw: bytes, *, session: str, owner: str) -> None:
+        """Note that a client has closed its session, and how."""
+        self.store.owned("sessions", session, owner=owner)
+        status = str(parsed_object(raw or b"{}").get("status", "success"))
+        self.store.write("UPDATE sessions SET finished = ? WHERE id = ?", status, session)
+
+    def create_model(self, raw: bytes, *, owner: str, kind: str) -> str:
+        """Note the first request of a run, ``create_model`` or ``load_weights``; return its id."""
+        body = parsed_object(raw)
+        session, number = body.get("session_id"), body.get("model_seq_id")
+        if not isinstance(session, str) or not isinstance(number, int):
+            raise RequestError(422, "a run needs session_id and model_seq_id.")
+        self.store.owned("sessions", session, owner=owner)
+        model, now = f"{session}:train:{number}", time.time()
+        with self.store.writing():
+            self.store.write(
+                "INSERT OR IGNORE INTO models (id, owner, session, made, used) "
+                "VALUES (?, ?, ?, ?, ?)",
+                *(model, owner, session, now, now),
+            )
+            return self._add(raw, owner=owner, scope=model, seq=0, kind=kind)
+
+    def add_to_model(self, raw: bytes, *, owner: str, model: str, seq: int, kind: str) -> str:
+        """Note a further request of a run; return its id."""
+        if not isinstance(seq, int) or not 1 <= seq < 2**31:
+            raise RequestError(422, f"seq_id is {seq!r}; the requests of a run count from 1.")
+        self.store.owned("models", model, owner=owner)
+        self.store.write("UPDATE models SET used = ? WHERE id = ?", time.time(), model)
+        return self._add(raw, owner=owner, scope=model, seq=seq, kind=kind)
+
+    def create_sampling(self, raw: bytes, *, owner: str) -> str:
+        """Return the id of a sampling session."""
+        body = parsed(
+            raw, session_id=str, sampling_session_seq_id=int, base_model=None, model_path=None
+        )
+        self.store.owned("sessions", body["session_id"], owner=owner)
+        base, path = body["base_model"], body["model_path"]
+        if path is not None:
+            base = self.store.owned("checkpoints", path, owner=owner)["base"]
+        if base not in self.bases:
+            known = ", ".join(self.bases)
+            raise RequestError(422, f"the base model {base!r} is not served here; {known} is.")
+        return self.store.add_sampling(
+            owner=owner,
+            session=body["session_id"],
+            seq=body["sampling_session_seq_id"],
+            base=base,
+            path=path,
+        )
+
+    def add_sample(self, raw: bytes, *, owner: str) -> tuple[str, int]:
+        """Note a request for samples; return its id, and how many samples it asks for."""
+        body = parsed(raw, **SAMPLE_FIELDS)
+        session, seq = body["sampling_session_id"], body["seq_id"]
+        if session is None:
+            session, seq = f"{owner}:{secrets.token_hex(8)}", 0
+        else:
+            self.store.owned("samplings", session, owner=owner)
+        if not isinstance(seq, int) or not isinstance(body["num_samples"], int):
+            raise RequestError(422, "asample needs seq_id, and num_samples is a whole number.")
+        name = self._add(raw, owner=owner, scope=session, seq=seq, kind="sample")
+        return name, body["num_samples"]
+
+    async def result(self, name: str, *, owner: str) -> Result | None:
+        """Return how a request ended; None: it has not, after a while.
+
+        Raises:
+            RequestError: 404, there is no such request; 410, its result was had long ago.
+        """
+        row = self.store.owned("requests", name, owner=owner)
+        event = self._events.get(name)
+        if row["finished"] is None and event is not None:
+            try:
+                await asyncio.wait_for(event.wait(), self._holds_s)
+            except TimeoutError:
+                return None
+            row = self.store.owned("requests", name, owner=owner)
+        if row["result"] is None:
+            raise RequestError(410, f"the result of {name} was retrieved, and is forgotten.")
+        self.store.note_retrieved(name)
+        self._forget()
+        return Result(form=row["form"], body=row["result"])
+
+    def _add(self, raw: bytes, *, owner: str, scope: str, seq: int, kind: str) -> str:
+        name, is_new = self.store.add_request(
+            owner=owner, scope=scope, seq=seq, kind=kind, body=raw
+        )
+        if is_new:
+            self._begin(Request(id=name, owner=owner, scope=scope, seq=seq, kind=kind, body=raw))
+        return name
+
+    def _begin(self, request: Request) -> None:
+        self._events[request.id] = asyncio.Event()
+        if request.kind != "sample":
+            self._turns.add(request)
+            return
+        task = self._loop.create_task(self._sample(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _sample(self, request: Request) -> None:
+        await self._sampling.run(request)
+        self._note_done(request.id)
+
+    def _train(self, request: Request) -> None:
+        self._training.run(request)
+        self._loop.call_soon_threadsafe(self._note_done, request.id)
+
+    def _note_done(self, name: str) -> None:
+        self._events.pop(name).set()
+
+    def _forget(self) -> None:
+        if time.monotonic() - self._forgotten_at > _FORGETS_EVERY_S:
+            self._forgotten_at = time.monotonic()
+            self.store.forget_results(older_s=self._keeps_results_s)

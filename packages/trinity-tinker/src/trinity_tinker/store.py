@@ -1,0 +1,262 @@
+"""What the server keeps, in one SQLite file: sessions, runs, requests with results, checkpoints.
+
+A request is in the file, with its body, before its id is told; a result before a poll can see it.
+So a server that is killed goes on where it was. Each transaction is on the disk when it returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import sqlite3
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from trinity.buffer.sqlite_file import connect, refuse_damaged, refuse_network, transaction
+from trinity.errors import DataError
+
+from trinity_tinker.refusal import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["Request", "Result", "Store"]
+
+_FORMAT = 1
+_SCHEMA = """
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, call TEXT, body TEXT NOT NULL, made REAL NOT NULL,
+    seen REAL NOT NULL, finished TEXT, UNIQUE (owner, call)
+);
+CREATE TABLE models (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, session TEXT NOT NULL, made REAL NOT NULL,
+    used REAL NOT NULL, base TEXT NOT NULL DEFAULT '', adapter TEXT NOT NULL DEFAULT '{}',
+    metadata TEXT NOT NULL DEFAULT 'null', state_seq INTEGER NOT NULL DEFAULT -1,
+    state_folder TEXT NOT NULL DEFAULT ''
+);
+CREATE TABLE requests (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, scope TEXT NOT NULL, seq INTEGER NOT NULL,
+    kind TEXT NOT NULL, body BLOB, digest BLOB NOT NULL, made REAL NOT NULL, finished REAL,
+    form TEXT, result BLOB, retrieved REAL, UNIQUE (scope, seq)
+);
+CREATE INDEX unfinished ON requests (made) WHERE finished IS NULL;
+CREATE INDEX retrieved ON requests (retrieved) WHERE result IS NOT NULL;
+CREATE TABLE samplings (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, session TEXT NOT NULL, seq INTEGER NOT NULL,
+    base TEXT NOT NULL, path TEXT, made REAL NOT NULL, clones INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (session, seq)
+);
+CREATE TABLE checkpoints (
+    path TEXT PRIMARY KEY, owner TEXT NOT NULL, model TEXT NOT NULL, kind TEXT NOT NULL,
+    made REAL NOT NULL, expires REAL, size INTEGER NOT NULL, folder TEXT NOT NULL,
+    base TEXT NOT NULL, adapter TEXT NOT NULL, metadata TEXT NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A unit of work of a run or of a sampling session, its ``scope``."""
+
+    id: str
+    owner: str
+    scope: str
+    seq: int
+    kind: str
+    body: bytes | None  # None: done, and not needed again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """How a unit of work ended.
+
+    Attributes:
+        form: ``json``, ``proto`` (a protobuf message) or ``error`` (JSON with a category).
+    """
+
+    form: str
+    body: bytes
+
+
+class Store:
+    """The file; any thread may use it.
+
+    Args:
+        path: of it; its folder is there.
+
+    Raises:
+        DataError: it cannot be opened, is damaged or something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        refuse_network(path)
+        try:
+            self._db = connect(path)
+            self._db.row_factory = sqlite3.Row
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            refuse_damaged(self._db, name=str(path))
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
+        except sqlite3.Error as error:
+            raise DataError(f"{path} cannot be used: {error}. Use another folder.") from error
+        if version not in {0, _FORMAT}:
+            raise DataError(f"{path} is of another version of trinity-tinker. Use another folder.")
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Write all that is inside, or nothing of it; it is on the disk afterwards."""
+        with self._lock:
+            if self._db.in_transaction:  # part of a larger one
+                yield
+                return
+            with transaction(self._db, writes=True):
+                yield
+
+    def row(self, query: str, *values: Any) -> sqlite3.Row | None:
+        """Return the first row of a query, None where there is none (Any: as columns are)."""
+        with self._lock:
+            found: sqlite3.Row | None = self._db.execute(query, values).fetchone()
+            return found
+
+    def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        """Return the rows of a query (Any: as columns are)."""
+        with self._lock:
+            return self._db.execute(query, values).fetchall()
+
+    def write(self, query: str, *values: Any) -> int:
+        """Run one statement; return how many rows it changed (Any: as columns are)."""
+        with self.writing():
+            return self._db.execute(query, values).rowcount
+
+    def owned(self, table: str, key: str, *, owner: str) -> sqlite3.Row:
+        """Return the row of a session, model, sampling session, request or checkpoint.
+
+        Raises:
+            RequestError: 404, there is none, or it is somebody else's.
+        """
+        column = "path" if table == "checkpoints" else "id"
+        found = self.row(f"SELECT * FROM {table} WHERE {column} = ? AND owner = ?", key, owner)
+        if found is None:
+            raise RequestError(404, f"there is no {table[:-1]} {key!r}.")
+        return found
+
+    def add_request(
+        self, *, owner: str, scope: str, seq: int, kind: str, body: bytes
+    ) -> tuple[str, bool]:
+        """Note a request; return its id, and whether it is new.
+
+        Raises:
+            RequestError: 422, the number was given to a request with another body.
+        """
+        digest = hashlib.sha256(kind.encode() + b"\0" + body).digest()
+        with self.writing():
+            known = self.row("SELECT * FROM requests WHERE scope = ? AND seq = ?", scope, seq)
+            if known is not None:
+                if known["digest"] != digest or known["owner"] != owner:
+                    raise RequestError(
+                        422, f"request {seq} of {scope} was sent before, with another body."
+                    )
+                return str(known["id"]), False
+            name = secrets.token_hex(16)
+            self.write(
+                "INSERT INTO requests (id, owner, scope, seq, kind, body, digest, made) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                *(name, owner, scope, seq, kind, body, digest, time.time()),
+            )
+        return name, True
+
+    def finish(self, request: Request, result: Result, *, keeps_body: bool) -> None:
+        """Note how a request ended; what it was asked with goes, if nothing is made of it again."""
+        body = ", body = NULL" if not keeps_body else ""
+        self.write(
+            f"UPDATE requests SET finished = ?, form = ?, result = ?{body} WHERE id = ?",
+            *(time.time(), result.form, result.body, request.id),
+        )
+
+    def unfinished(self) -> list[Request]:
+        """Return what was asked for and has no result, oldest first."""
+        found = self.rows("SELECT * FROM requests WHERE finished IS NULL ORDER BY made, seq")
+        return [request_of(row) for row in found]
+
+    def gradients_since(self, model: str, *, seq: int, before: int) -> list[Request]:
+        """Return the passes of a run after its state, whose gradients are no longer in memory."""
+        found = self.rows(
+            "SELECT * FROM requests WHERE scope = ? AND seq > ? AND seq < ? "
+            "AND kind = 'forward_backward' AND form = 'proto' AND body IS NOT NULL ORDER BY seq",
+            *(model, seq, before),
+        )
+        return [request_of(row) for row in found]
+
+    def note_state(self, model: str, *, seq: int, folder: str) -> None:
+        """Note where the state of a run is; what led to it is not needed again."""
+        with self.writing():
+            self.write(
+                "UPDATE models SET state_seq = ?, state_folder = ? WHERE id = ?", seq, folder, model
+            )
+            self.write(
+                "UPDATE requests SET body = NULL WHERE scope = ? AND seq <= ? "
+                "AND finished IS NOT NULL",
+                *(model, seq),
+            )
+
+    def next_seq(self, model: str) -> int:
+        """Return the number of the first request of a run that has no result."""
+        found = self.row(
+            "SELECT MAX(seq) + 1 AS seq FROM requests WHERE scope = ? AND finished IS NOT NULL",
+            model,
+        )
+        return int(found["seq"] or 0) if found is not None else 0
+
+    def add_sampling(
+        self, *, owner: str, session: str, seq: int, base: str, path: str | None
+    ) -> str:
+        """Note a sampling session, once for each number of a session; return its id.
+
+        Raises:
+            RequestError: 422, the number is that of one with other weights.
+        """
+        name = f"{session}:sample:{seq}"
+        with self.writing():
+            known = self.row("SELECT * FROM samplings WHERE id = ?", name)
+            if known is None:
+                self.write(
+                    "INSERT INTO samplings (id, owner, session, seq, base, path, made) "
+                    "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    *(name, owner, session, seq, base, path, time.time()),
+                )
+            elif (known["base"], known["path"]) != (base, path):
+                raise RequestError(422, f"{name} is a sampling session with other weights.")
+        return name
+
+    def note_retrieved(self, request: str) -> None:
+        """Note that a client has a result, if it is the first time."""
+        now = time.time()
+        self.write(
+            "UPDATE requests SET retrieved = ? WHERE id = ? AND retrieved IS NULL", now, request
+        )
+
+    def forget_results(self, *, older_s: float) -> None:
+        """Forget results that a client has had for so long."""
+        self.write(
+            "UPDATE requests SET result = NULL WHERE result IS NOT NULL AND retrieved < ?",
+            time.time() - older_s,
+        )
+
+
+def request_of(row: sqlite3.Row) -> Request:
+    """Return a request as its row has it."""
+    names = ("id", "owner", "scope", "seq", "kind", "body")
+    return Request(**{name: row[name] for name in names})
