@@ -45,6 +45,7 @@ DISTRIBUTIONS = (
     "plugins/trinity-algo-opmd",
     "plugins/trinity-compat-rft",
     "plugins/trinity-envs-alfworld",
+    "plugins/trinity-envs-harbor",
     "plugins/trinity-envs-openenv",
     "plugins/trinity-envs-verifiers",
     "plugins/trinity-envs-webshop",
@@ -111,6 +112,7 @@ HEAVY = (  # what CI does not run, the quick ones first
     *(
         "sdks",
         "tinker",
+        "harbor",
         "openenv",
         "verifiers",
         "agentscope",
@@ -356,6 +358,19 @@ def agentscope(session: nox.Session, release: str) -> None:
     chosen = ["-e", "plugins/trinity-compat-rft", "-e", f"{own}[agentscope]"]
     session.install(*GROUPS["run"], *chosen, f"agentscope=={release}", "pytest", TORCH)
     session.run("python", "-m", "pytest", own, *session.posargs, env=RUN_ENV)
+
+
+@nox.session(reuse_venv=True)
+def harbor(session: nox.Session) -> None:
+    """Attack and verify tasks of Harbor in the sandbox; train a tiny model on five of them."""
+    if shutil.which("bwrap") is None:
+        session.error("the program bwrap is missing; on Debian: apt-get install bubblewrap")
+    own = ["-e", "plugins/trinity-sandbox", "-e", "plugins/trinity-envs-harbor", "pytest"]
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], *own)
+    folders = ("plugins/trinity-envs-harbor", "plugins/trinity-sandbox")
+    session.run("trinity", "harbor", "oracle", "examples/harbor/tasks", env=RUN_ENV)
+    chosen = ["-m", "", *(session.posargs or folders)]  # the training, too
+    session.run("python", "-m", "pytest", *chosen, env=RUN_ENV)
 
 
 @nox.session(reuse_venv=True)

@@ -191,7 +191,18 @@ def commands_page() -> str:
     root = get_command(app)
     parts = [introduction("commands.in.md"), command_entry("trinity", root)]
     # of distributions beside the core
-    beside = ("serve", "debug", "log", "plan", "perf", "examples", "view", "studio", "tinker")
+    beside = (
+        "serve",
+        "harbor",
+        "debug",
+        "log",
+        "plan",
+        "perf",
+        "examples",
+        "view",
+        "studio",
+        "tinker",
+    )
     of_lab = ("sweep", "compare", "eval", "rescore", "export", "data", "experiences")
     for name in (*COMMANDS, *beside, *of_lab):
         found = root.resolve_command(None, [name])[1]

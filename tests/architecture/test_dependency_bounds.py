@@ -82,6 +82,7 @@ def test_constraints_give_a_version_to_every_dependency_of_the_core() -> None:
         "plugins/trinity-debug",
         "plugins/trinity-engine-vllm",
         "plugins/trinity-envs-alfworld",
+        "plugins/trinity-envs-harbor",
         "plugins/trinity-envs-openenv",
         "plugins/trinity-envs-verifiers",
         "plugins/trinity-envs-webshop",

@@ -18,6 +18,7 @@ OWN_DATA = {
     "grpo_alfworld",
     "grpo_alfworld_general_multi_step",
     "grpo_webshop",
+    "harbor",
 }  # of a plugin, or another model
 YAMLS = sorted(path for path in EXAMPLES.rglob("*.yaml") if path.parent.name not in OWN_DATA)
 SCORE = "eval/held_out/reward/mean@4"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.errors import EnvError
+from trinity.errors import ConfigError, EnvError
 
 from trinity_sandbox.supervise import run_supervised
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandResult", "Limits", "Sandbox", "Session", "interpreter"]
 
+Bind = Path | tuple[Path, str]  # the path of both sides, or (on the host, inside)
 _LAUNCHER = Path(__file__).with_name("launcher.py")
 
 
@@ -35,6 +37,8 @@ class Limits:
         file_bytes: of each file that is written.
         tmp_bytes: of ``/tmp``, where the sandbox has one of its own.
         output_bytes: of stdout and of stderr.
+        disk_bytes: of all files of the session's folder together; 0: no limit. A command is also
+            ended where less than 256 MB are left on the disk.
     """
 
     cpu_s: float = 5.0
@@ -44,6 +48,7 @@ class Limits:
     file_bytes: int = 16 << 20
     tmp_bytes: int = 64 << 20
     output_bytes: int = 1 << 20
+    disk_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +59,8 @@ class CommandResult:
         exit: the exit code, or minus the number of the signal that ended it.
         stdout: at most ``Limits.output_bytes``.
         stderr: likewise.
-        reason: the limit that ended it: ``wall_time``, ``cpu_time``, ``memory``, ``processes`` or
-            ``output``; "": none did.
+        reason: the limit that ended it: ``wall_time``, ``cpu_time``, ``memory``, ``processes``,
+            ``output`` or ``disk``; ``stopped``: ``Session.stop`` did; "": none did.
     """
 
     exit: int
@@ -70,13 +75,24 @@ class Session:
 
     Attributes:
         folder: on the host; the commands' working directory.
+        binds: what commands may read: a path of the host, or one and where commands see it.
+        places: an absolute path -> the part of ``folder`` that commands see and write there, in
+            place of the folder itself; only where ``Sandbox.has_places``.
+        workdir: the working directory, where there are places.
     """
 
     sandbox: Sandbox
     folder: Path
     limits: Limits
-    binds: tuple[Path, ...] = ()
+    binds: tuple[Bind, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "/"
+    _stopped: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    def stop(self) -> None:
+        """End the command that runs, and each one that comes; from any thread."""
+        self._stopped.set()
 
     def run(self, command: Sequence[str], *, stdin: bytes = b"") -> CommandResult:
         """Run one command to its end, and end what it started.
@@ -94,7 +110,13 @@ class Session:
             words.seek(0)
             program, _ = interpreter()
             launch = [program, "-ISB", str(_LAUNCHER), json.dumps(setup)]
-            ended = run_supervised(launch, stdin=words, folder=self.folder, limits=self.limits)
+            ended = run_supervised(
+                launch,
+                stdin=words,
+                folder=self.folder,
+                limits=self.limits,
+                stopped=self._stopped,
+            )
         if ended.failure:
             raise EnvError(f"sandbox {self.sandbox.name}: no command could run: {ended.failure}")
         return CommandResult(
@@ -109,6 +131,7 @@ class Sandbox(ABC):
     """
 
     name: ClassVar[str] = ""
+    has_places: ClassVar[bool] = False
 
     @abstractmethod
     def plan(self, session: Session, command: Sequence[str]) -> dict[str, Any]:
@@ -129,7 +152,7 @@ class Sandbox(ABC):
         command: Sequence[str],
         *,
         files: Mapping[str, str] | None = None,
-        binds: Sequence[Path] = (),
+        binds: Sequence[Bind] = (),
         limits: Limits | None = None,
         stdin: bytes = b"",
     ) -> CommandResult:
@@ -153,9 +176,11 @@ class Sandbox(ABC):
         self,
         *,
         files: Mapping[str, str] | None = None,
-        binds: Sequence[Path] = (),
+        binds: Sequence[Bind] = (),
         limits: Limits | None = None,
         env: Mapping[str, str] | None = None,
+        places: Mapping[str, str] | None = None,
+        workdir: str = "/",
     ) -> Iterator[Session]:
         """Open a session; its folder is deleted at the end.
 
@@ -164,7 +189,17 @@ class Sandbox(ABC):
             binds: files and folders of the host that commands may read.
             limits: of each command; None: the defaults.
             env: all of the commands' environment.
+            places: see ``Session``.
+            workdir: see ``Session``.
+
+        Raises:
+            ConfigError: there are places, and this sandbox shows files at their own paths alone.
         """
+        if places and not self.has_places:
+            raise ConfigError(
+                f"sandbox {self.name} cannot show files at paths such as {next(iter(places))}: "
+                f"use sandbox: bwrap (Debian: apt-get install bubblewrap)."
+            )
         with tempfile.TemporaryDirectory(
             prefix="trinity-sandbox-", ignore_cleanup_errors=True
         ) as folder:
@@ -176,6 +211,8 @@ class Sandbox(ABC):
                 limits=limits or Limits(),
                 binds=tuple(binds),
                 env=env or {},
+                places=places or {},
+                workdir=workdir,
             )
 
 

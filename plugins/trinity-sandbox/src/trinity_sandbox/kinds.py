@@ -59,7 +59,7 @@ class LandlockSandbox(Sandbox):
         """Return the command with paths, a filter and limits."""
         tmp = session.folder / "tmp"
         tmp.mkdir(exist_ok=True)
-        read = [*_SYSTEM, *_LINKED, *map(str, session.binds)]
+        read = [*_SYSTEM, *_LINKED, *(str(source) for source, _ in _pairs(session))]
         return {
             "argv": list(command),
             **({"real_uid": _foreign_user()} if os.getuid() == 0 else {}),
@@ -88,18 +88,20 @@ class BwrapSandbox(Sandbox):
     """
 
     name: ClassVar[str] = "bwrap"
+    has_places: ClassVar[bool] = True
 
     def plan(self, session: Session, command: Sequence[str]) -> dict[str, Any]:
         """Return the command inside bubblewrap."""
         is_root = os.getuid() == 0
-        outside = [session.folder, *session.binds]
+        binds = _pairs(session)
+        outside = [session.folder, *(source for source, _ in binds)]
         shown = [f"/tmp/{place}" for place in range(len(outside))]
         sources = shown if is_root else [str(path) for path in outside]
-        binds = zip(sources[1:], session.binds, strict=True)
         argv = [
             *_profile(session.limits),
-            *(word for source, at in binds for word in ("--ro-bind", source, str(at))),
-            *("--bind", sources[0], _INSIDE, "--chdir", _INSIDE, "--remount-ro", "/"),
+            *_readable(sources[1:], binds),
+            *_writable(session, sources[0], [to for _, to in binds]),
+            *("--remount-ro", "/"),
             *(word for name, value in session.env.items() for word in ("--setenv", name, value)),
             *("--", *command),
         ]
@@ -119,6 +121,33 @@ class BwrapSandbox(Sandbox):
         if not knows_this_machine():
             return f"its filter knows x86_64 and aarch64, this is {platform.machine()}"
         return _tried(cls)
+
+
+def _pairs(session: Session) -> list[tuple[Path, str]]:
+    """Return each bind: on the host, and where a command sees it."""
+    return [one if isinstance(one, tuple) else (one, str(one)) for one in session.binds]
+
+
+def _readable(sources: Sequence[str], binds: Sequence[tuple[Path, str]]) -> list[str]:
+    pairs = zip(sources, binds, strict=True)
+    return [word for source, (_, at) in pairs for word in ("--ro-bind", source, at)]
+
+
+def _writable(session: Session, folder: str, bound: list[str]) -> list[str]:
+    """Return the mounts of what is written; none holds another one, nor a bind.
+
+    A command could put a link in the way of a mount below what it writes.
+    """
+    if not session.places:
+        return ["--bind", folder, _INSIDE, "--chdir", _INSIDE]
+    for place in session.places:
+        for path in (*bound, *session.places):
+            if path != place and Path(path).is_relative_to(place):
+                raise EnvError(f"a sandbox shows {path} below {place}, which commands write.")
+    words = []
+    for place, part in session.places.items():
+        words += ["--bind", f"{folder}/{part}", place]
+    return [*words, "--chdir", session.workdir]
 
 
 def _foreign_user() -> int:
@@ -142,6 +171,7 @@ def _profile(limits: Limits) -> list[str]:
         *(word for path in _SYSTEM for word in ("--ro-bind-try", path, path)),
         *links,
         *("--proc", "/proc", "--dev", "/dev"),
+        *("--size", str(limits.tmp_bytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
         *("--size", str(limits.tmp_bytes), "--tmpfs", "/tmp"),
         *("--json-status-fd", "{status}", "--seccomp", "{seccomp}"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import selectors
 import signal
@@ -16,13 +17,16 @@ from typing import IO, TYPE_CHECKING, Protocol
 from trinity.errors import EnvError
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Sequence
 
-__all__ = ["Ended", "run_supervised"]
+__all__ = ["Ended", "bytes_in", "run_supervised"]
 
 _SAMPLED_EVERY_S = 0.05
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_KEPT_FREE = 256 << 20  # of the disk, where a command's files are limited
+_INODE = 512  # an empty file takes room, too
 
 
 class _Limits(Protocol):  # base.Limits, which imports this module
@@ -36,6 +40,8 @@ class _Limits(Protocol):  # base.Limits, which imports this module
     def processes(self) -> int: ...
     @property
     def output_bytes(self) -> int: ...
+    @property
+    def disk_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +59,9 @@ class Ended:
 class _Watched:
     process: subprocess.Popen[bytes]
     limits: _Limits
+    folder: Path
+    stopped: threading.Event
+    measure_at: float = 0.0
     read: dict[str, bytearray] = field(
         default_factory=lambda: {
             "stdout": bytearray(),
@@ -72,10 +81,8 @@ class _Watched:
             pipes.register(status, selectors.EVENT_READ, "status")
             while self.process.poll() is None:
                 self._read_from(pipes, _SAMPLED_EVERY_S if pipes.get_map() else None)
-                if self._has_too_much_output:
-                    return "output"
-                if time.monotonic() > end:
-                    return "wall_time"
+                if reason := self._ended_by(end):
+                    return reason
                 if time.monotonic() > sample_at:
                     sample_at = time.monotonic() + _SAMPLED_EVERY_S
                     if reason := self._over():
@@ -83,6 +90,14 @@ class _Watched:
             while self._read_from(pipes, 0.0) and not self._has_too_much_output:
                 pass
         return "output" if self._has_too_much_output else ""
+
+    def _ended_by(self, end: float) -> str:
+        """Return why it must end, as far as that is known without looking at its processes."""
+        if self._has_too_much_output:
+            return "output"
+        if time.monotonic() > end:
+            return "wall_time"
+        return "stopped" if self.stopped.is_set() else ""
 
     @property
     def _has_too_much_output(self) -> bool:
@@ -119,14 +134,47 @@ class _Watched:
             "memory": memory > self.limits.memory_bytes,
             "processes": number > self.limits.processes + _LAUNCHERS,
         }
-        return next((reason for reason, is_over in passed.items() if is_over), "")
+        reason = next((reason for reason, is_over in passed.items() if is_over), "")
+        return reason or ("disk" if self._is_disk_full() else "")
+
+    def _is_disk_full(self) -> bool:
+        began = time.monotonic()
+        if not self.limits.disk_bytes or began < self.measure_at:
+            return False
+        found = is_full(self.folder, self.limits.disk_bytes)
+        self.measure_at = time.monotonic() + 10 * (time.monotonic() - began)
+        return found
+
+
+def is_full(folder: Path, most: int) -> bool:
+    """Return whether a folder's files take more bytes than that, or their disk is nearly full."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < _KEPT_FREE or bytes_in(folder, enough=most) > most
+
+
+def bytes_in(folder: Path, *, enough: float = math.inf) -> int:
+    """Return the bytes that a folder's files take on their disk; above ``enough``: some of them."""
+    taken, waiting = 0, [str(folder)]
+    while waiting and taken <= enough:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:  # it was deleted meanwhile
+            for entry in entries:
+                with suppress(OSError):
+                    taken += 512 * entry.stat(follow_symlinks=False).st_blocks + _INODE
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return taken
 
 
 _LAUNCHERS = 2  # of bubblewrap: outside, and the first inside; of landlock: who waits
 
 
 def run_supervised(
-    launch: Sequence[str], *, stdin: IO[bytes], folder: Path, limits: _Limits
+    launch: Sequence[str],
+    *,
+    stdin: IO[bytes],
+    folder: Path,
+    limits: _Limits,
+    stopped: threading.Event,
 ) -> Ended:
     """Run a launcher, whose last argument is JSON: it gets a ``status_fd`` to report to.
 
@@ -151,7 +199,7 @@ def run_supervised(
         raise EnvError(f"the process of a sandbox cannot be started: {error}") from error
     finally:
         os.close(tell)
-    watched = _Watched(process=process, limits=limits)
+    watched = _Watched(process=process, limits=limits, folder=folder, stopped=stopped)
     with process:
         try:
             reason = watched.until_it_ends(status)

@@ -1,0 +1,2 @@
+#!/bin/sh
+wc -l < notes.txt > answer.txt

@@ -1,0 +1,2 @@
+#!/bin/sh
+sort words.txt > sorted.txt

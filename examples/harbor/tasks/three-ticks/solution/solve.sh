@@ -1,0 +1,2 @@
+#!/bin/sh
+ticks | head -n 3 > three.txt

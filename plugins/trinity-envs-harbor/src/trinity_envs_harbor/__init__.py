@@ -1,0 +1,1 @@
+"""Harbor task directories, run in a sandbox without Docker, as a plugin."""

@@ -1,0 +1,91 @@
+"""An agent of somebody else, inside the sandbox, whose only network is the model's endpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from trinity.errors import EnvError, WorkflowError
+
+from trinity_envs_harbor.forward import Forward, on_loopback
+from trinity_envs_harbor.layout import python_bind
+
+if TYPE_CHECKING:
+    from trinity.common.ports import Endpoint
+
+    from trinity_envs_harbor.environment import TaskEnvironment
+    from trinity_envs_harbor.settings import HarborSettings
+
+__all__ = ["run_command_agent"]
+
+_OUTPUT = "/logs/agent/output.txt"
+_SOCKET, _INSIDE = "/agent/model.sock", "/agent/inside.py"
+_TAIL = 2000  # characters of what it printed, in a failure
+
+
+def run_command_agent(
+    environment: TaskEnvironment, settings: HarborSettings, endpoint: Endpoint
+) -> bool:
+    """Run the command to its end; return whether it ran out of time.
+
+    It finds its model as any program does, by ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``
+    (``ANTHROPIC_...`` too), the model's name in ``TRINITY_MODEL``, the instruction in the file
+    ``TRINITY_INSTRUCTION_FILE`` and in place of the word ``{instruction}``, and the task as JSON in
+    ``TRINITY_TASK_FILE``.
+
+    Raises:
+        EnvError: it cannot be started, or was ended by a limit other than time.
+        WorkflowError: it failed.
+    """
+    task = environment.task
+    row = {"name": task.name, "instruction": task.instruction}
+    environment.write("/logs/agent/task.json", json.dumps(row))
+    environment.write("/logs/agent/instruction.md", task.instruction)
+    words, binds = settings.agent_command()
+    words = [task.instruction if word == "{instruction}" else word for word in words]
+    port = urlsplit(endpoint.base_url).port or 8000
+    packages = [at for _, at in binds if at.startswith("/agent/packages/")]
+    env = {name: _inside(value, endpoint, port) for name, value in endpoint.env.items()}
+    env |= {
+        "TRINITY_MODEL": endpoint.model,
+        "TRINITY_TASK_FILE": "/logs/agent/task.json",
+        "TRINITY_INSTRUCTION_FILE": "/logs/agent/instruction.md",
+        **({"PYTHONPATH": ":".join(packages)} if packages else {}),
+    }
+    _, programs = python_bind(environment.prepared.places)
+    python = f"{programs}/python3"
+    with Forward(endpoint.base_url) as forward:
+        binds += [(forward.socket, _SOCKET), (Path(__file__).with_name("inside.py"), _INSIDE)]
+        script = f'exec > {_OUTPUT} 2>&1; exec "$0" -ISB {_INSIDE} {port} {_SOCKET} "$@"'
+        ended = environment.run(
+            ["/bin/sh", "-c", script, python, *words],
+            timeout_s=task.agent_timeout_s,
+            env=env,
+            binds=binds,
+        )
+    if ended.reason == "wall_time":
+        return True
+    if ended.reason or ended.exit < 0:
+        how = f"its limit of {ended.reason}" if ended.reason else f"signal {-ended.exit}"
+        raise EnvError(f"the agent was ended by {how}.{_printed(environment)}")
+    if ended.exit:
+        raise WorkflowError(
+            f"the agent {settings.command[0]!r} ended with code {ended.exit}."
+            f"{_printed(environment)}"
+        )
+    return False
+
+
+def _inside(value: str, endpoint: Endpoint, port: int) -> str:
+    return value if value == endpoint.key else on_loopback(value, port)
+
+
+def _printed(environment: TaskEnvironment) -> str:
+    try:
+        written = environment.read(_OUTPUT) or b""
+    except EnvError:
+        return ""
+    text = written.decode(errors="replace").strip()[-_TAIL:]
+    return f" It printed: {text or 'nothing'}"

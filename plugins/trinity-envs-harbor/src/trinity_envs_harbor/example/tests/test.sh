@@ -1,0 +1,6 @@
+#!/bin/sh
+if [ "$(cat /app/greeting.txt)" = hello ]; then
+  echo 1 > /logs/verifier/reward.txt
+else
+  echo 0 > /logs/verifier/reward.txt
+fi

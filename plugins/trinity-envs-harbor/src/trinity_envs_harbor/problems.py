@@ -1,0 +1,58 @@
+"""What keeps a task from running, and where it stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Problem", "line_of"]
+
+_HEADER = re.compile(r"^\s*\[\[?\s*([^\]]+?)\s*\]\]?")
+_KEY = re.compile(r"^\s*([\w.\"'-]+)\s*=")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing that a task asks for and cannot have, or a note.
+
+    Attributes:
+        file: where it is written.
+        line: from 1; 0: it is nowhere, because something is missing.
+        what: a sentence, and what to do.
+        is_note: the task runs all the same.
+    """
+
+    file: Path
+    what: str
+    line: int = 0
+    is_note: bool = False
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else str(self.file)
+        return f"{place}: {'note: ' if self.is_note else ''}{self.what}"
+
+
+def line_of(text: str, key: str) -> int:
+    r"""Return the line of TOML, from 1, that sets a dotted key or opens its table; 0: none does.
+
+    >>> line_of('version = 1\n[agent]\nuser = "me"', "agent.user")
+    3
+    """
+    table, opened = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = header.group(1).replace('"', "").replace(" ", "")
+            if table == key or (not opened and table.startswith(f"{key}.")):
+                return number
+        elif found := _KEY.match(line):
+            name = found.group(1).replace('"', "")
+            full = f"{table}.{name}" if table else name
+            if full == key:
+                return number
+            if key.startswith(f"{full}."):  # an inline table
+                opened = number
+    return opened

@@ -1,0 +1,86 @@
+"""What a verifier wrote."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from trinity.errors import EnvError
+
+from trinity_envs_harbor.safe_files import read_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["REWARD", "chosen", "read_rewards"]
+
+REWARD = "reward"
+_FOLDER = "/logs/verifier"
+
+
+def read_rewards(root: Path) -> dict[str, float]:
+    """Return the numbers of ``reward.json``, else of ``reward.txt``, whose name is ``reward``.
+
+    Args:
+        root: the folder of ``/``.
+
+    Raises:
+        EnvError: there is none, or one is no finite number.
+    """
+    written = read_inside(root, f"{_FOLDER}/reward.json")
+    if written is not None:
+        return _of_json(written)
+    written = read_inside(root, f"{_FOLDER}/reward.txt")
+    if written is None:
+        raise EnvError(
+            f"the verifier wrote no reward: neither {_FOLDER}/reward.json nor {_FOLDER}/reward.txt "
+            f"is there."
+        )
+    text = written.decode(errors="replace").strip()
+    try:
+        return {REWARD: _finite(float(text), f"{_FOLDER}/reward.txt")}
+    except ValueError:
+        told = repr(text[:80]) if text else "empty"
+        raise EnvError(f"{_FOLDER}/reward.txt is {told}, which is no number.") from None
+
+
+def chosen(rewards: Mapping[str, float], key: str = "") -> float:
+    """Return the reward among what a verifier wrote: the key, else ``reward``, else the only one.
+
+    Raises:
+        EnvError: none is it.
+    """
+    names = ", ".join(map(repr, rewards))
+    if key:
+        if key in rewards:
+            return rewards[key]
+        raise EnvError(f"the verifier wrote {names}, and workflow_args.reward_key is {key!r}.")
+    if REWARD in rewards:
+        return rewards[REWARD]
+    if len(rewards) == 1:
+        return next(iter(rewards.values()))
+    raise EnvError(
+        f"the verifier wrote {names}, and none is 'reward'. Say which by workflow_args.reward_key."
+    )
+
+
+def _of_json(written: bytes) -> dict[str, float]:
+    name = f"{_FOLDER}/reward.json"
+    try:
+        found: Any = json.loads(written)
+    except ValueError as error:
+        raise EnvError(f"{name} is no JSON: {error}.") from None
+    if not isinstance(found, dict) or not found:
+        raise EnvError(f"{name} is {found!r:.80}. It must be an object of numbers.")
+    for key, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise EnvError(f"{name}: {key!r} is {value!r:.80}, which is no number.")
+    return {key: _finite(float(value), f"{name}: {key!r}") for key, value in found.items()}
+
+
+def _finite(value: float, what: str) -> float:
+    if not math.isfinite(value):
+        raise EnvError(f"{what} is {value}, which is no finite number.")
+    return value

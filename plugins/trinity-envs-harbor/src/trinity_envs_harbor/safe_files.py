@@ -1,0 +1,137 @@
+"""Work on folders that an agent wrote, without following a link out of them.
+
+All of its processes have ended before, so that nothing changes in between.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trinity.errors import EnvError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["copied_inside", "empty_folder", "plain_parts", "read_inside", "written_inside"]
+
+_MOST_BYTES = 1 << 20  # of a file that is read
+
+
+def plain_parts(path: str) -> list[str]:
+    """Return the parts of a path below a root; ``..`` is resolved as text.
+
+    >>> plain_parts("/app/../logs/./a")
+    ['logs', 'a']
+    """
+    return [part for part in os.path.normpath(f"/{path}").split("/") if part]
+
+
+def empty_folder(root: Path, path: str) -> Path:
+    """Make an empty folder below a root, whatever stands there; return it."""
+    *above, name = plain_parts(path)
+    folder = _folder_at(root, above) / name
+    _remove(folder)
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+def copied_inside(source: Path, root: Path, path: str) -> None:
+    """Copy a file, or what a folder holds, to a path below a root; links stay links.
+
+    What stands in the way is replaced. Devices, sockets and pipes are left out.
+    """
+    parts = plain_parts(path)
+    is_folder = _is_folder(source)
+    target = _folder_at(root, parts if is_folder else parts[:-1])
+    if is_folder:
+        _merge(source, target)
+    elif parts:
+        _copy(source, target / parts[-1])
+
+
+def _folder_at(root: Path, parts: Iterable[str]) -> Path:
+    """Return a folder below a root, made where it is missing or something else."""
+    folder = root
+    for part in parts:
+        folder /= part
+        if not _is_folder(folder):
+            _remove(folder)
+            folder.mkdir()
+    return folder
+
+
+def _merge(source: Path, target: Path) -> None:
+    for entry in sorted(source.iterdir()):
+        below = target / entry.name
+        if _is_folder(entry):
+            _merge(entry, _folder_at(target, [entry.name]))
+            below.chmod(stat.S_IMODE(entry.stat().st_mode) | 0o700)
+        else:
+            _copy(entry, below)
+
+
+def _copy(source: Path, target: Path) -> None:
+    mode = source.lstat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        return
+    _remove(target)
+    shutil.copy2(source, target, follow_symlinks=False)
+
+
+def written_inside(root: Path, path: str, text: str) -> None:
+    """Write a file below a root in place of what stands there."""
+    *above, name = plain_parts(path)
+    target = _folder_at(root, above) / name
+    _remove(target)
+    target.write_text(text, encoding="utf-8", errors="surrogatepass")
+
+
+def read_inside(root: Path, path: str) -> bytes | None:
+    """Return what a file below a root holds; None: there is none.
+
+    Raises:
+        EnvError: it is no file, lies behind a link, or has more than 1 MB.
+    """
+    folder = root
+    *above, name = plain_parts(path)
+    for part in above:
+        folder /= part
+        if not os.path.lexists(folder):
+            return None
+        if not _is_folder(folder):
+            raise EnvError(f"{path} lies behind a link: /{folder.relative_to(root)} is no folder.")
+    try:
+        handle = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise EnvError(f"{path} cannot be read: {error.strerror}.") from error
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise EnvError(f"{path} is no file.")
+        if found.st_size > _MOST_BYTES:
+            raise EnvError(f"{path} has {found.st_size} bytes, more than {_MOST_BYTES}.")
+        return file.read(_MOST_BYTES)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _remove(path: Path) -> None:
+    if not _is_folder(path):
+        path.unlink(missing_ok=True)
+        return
+    for folder, names, _ in os.walk(path):
+        for name in names:
+            below = Path(folder, name)
+            if _is_folder(below):
+                below.chmod(0o700)
+    path.chmod(0o700)
+    shutil.rmtree(path)

@@ -1,0 +1,191 @@
+"""Let an agent work on a task of Harbor, then let the task's verifier say the reward.
+
+row --task_dir--> files of the task --copy--> sandbox: agent --> sandbox: tests/test.sh --> reward
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from trinity.common.workflows import Workflow
+from trinity.errors import BadTaskError, EnvError, WorkflowError
+from trinity_sandbox.choice import sandbox_named
+
+from trinity_envs_harbor.bash_agent import BASH_TOOL, BashAgent
+from trinity_envs_harbor.command_agent import run_command_agent
+from trinity_envs_harbor.environment import TaskEnvironment, opened
+from trinity_envs_harbor.layout import images_for
+from trinity_envs_harbor.prepared import prepared
+from trinity_envs_harbor.rewards import chosen
+from trinity_envs_harbor.settings import HarborSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trinity.common.experience import Experience
+    from trinity.common.models.model import ModelWrapper
+    from trinity.common.models.recorded_calls import RecordedCall
+    from trinity.common.workflows.task import Task
+
+__all__ = ["HarborWorkflow"]
+
+
+class HarborWorkflow(Workflow):
+    """Runs the task in the row's ``task_dir``; its verifier's reward is that of the run.
+
+    ``workflow_args``:
+        agent: ``bash`` (the model's own commands) or ``command``.
+        command: of agent ``command``: a list of words, run inside the sandbox, where
+            ``OPENAI_BASE_URL`` leads to the model and nothing else is reached.
+        binds: files and folders that the command reads, at their own paths.
+        action: of agent ``bash``: ``tools`` (calls of the tool ``bash``), ``fenced`` (the last
+            fenced block of a reply) or ``raw`` (a whole reply).
+        max_env_steps: replies of the model; 30.
+        output_chars: of a command's output that the model sees; 4,000.
+        images: what base images stand for, ``{python:3.11-slim: host}``.
+        reward_key: which number of the verifier is the reward.
+        sandbox: ``auto`` or the name of one that shows files at any path: ``bwrap``.
+    """
+
+    needs_endpoint: ClassVar[bool] = True
+    conformance_args: ClassVar[dict[str, Any]] = {
+        "raw_task": {"task_dir": str(Path(__file__).with_name("example"))},
+        "other_raw_task": {"task_dir": str(Path(__file__).with_name("example"))},
+        "workflow_args": {"images": {"*": "host"}, "action": "raw", "max_env_steps": 1},
+    }
+
+    def __init__(
+        self, *, task: Task, model: ModelWrapper, auxiliary_models: list[Any] | None = None
+    ) -> None:
+        super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
+        self._lock = threading.Lock()
+        self._environment: TaskEnvironment | None = None
+        self._is_closed = False
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
+        """Refuse arguments that no run could use.
+
+        Raises:
+            ConfigError: one is unknown or not what it must be, or there is no such sandbox here.
+        """
+        settings = HarborSettings.of(arguments)
+        with sandbox_named(settings.sandbox).open(places={"/app": "app"}):
+            return
+
+    def run(self) -> list[Experience]:
+        """Return the experiences of one rollout, all with the verifier's reward.
+
+        Raises:
+            BadTaskError: the row names no task that runs here.
+            EnvError: a sandbox failed, or the verifier gave no finite reward.
+            WorkflowError: the agent failed, or asked nothing.
+        """
+        settings = HarborSettings.of(self.task.workflow_args)
+        folder = self._folder()
+        sandbox = sandbox_named(settings.sandbox)
+        images = images_for(folder, settings.images)
+        ready = prepared(folder, sandbox=sandbox, images=images)
+        self._check_digest(ready.digest)
+        with opened(ready, sandbox) as environment:
+            self._hold(environment)
+            try:
+                experiences, metrics = self._worked(environment, settings)
+                rewards = environment.verify()
+            finally:
+                self._hold(None)
+        reward = chosen(rewards, settings.reward_key)
+        for experience in experiences:
+            experience.reward = reward
+        named = {f"verifier/{name}": value for name, value in rewards.items()}
+        experiences[-1].metrics |= {**named, **metrics}
+        experiences[-1].info |= {"harbor_task": ready.task.name, "harbor_digest": ready.digest}
+        return experiences
+
+    def close(self) -> None:
+        """End the command that runs, and with it the run."""
+        with self._lock:
+            self._is_closed, environment = True, self._environment
+        if environment is not None:
+            environment.stop()
+
+    def _folder(self) -> Path:
+        given = self.task.raw_task.get("task_dir") or self.task.raw_task.get("task_path")
+        if not isinstance(given, str) or not given:
+            raise BadTaskError(
+                f"{self.task.origin} has no task_dir, the folder of a task. Write rows with: "
+                f"trinity harbor rows FOLDER FILE"
+            )
+        return Path(given)
+
+    def _check_digest(self, digest: str) -> None:
+        wanted = self.task.raw_task.get("digest")
+        if wanted and wanted != digest:
+            raise BadTaskError(
+                f"{self.task.origin}: {self._folder()} has changed since the row was written. "
+                f"Write the rows again: trinity harbor rows FOLDER FILE"
+            )
+
+    def _hold(self, environment: TaskEnvironment | None) -> None:
+        with self._lock:
+            self._environment, is_closed = environment, self._is_closed
+        if is_closed and environment is not None:
+            raise EnvError("its time was up before the agent began.")
+
+    def _worked(
+        self, environment: TaskEnvironment, settings: HarborSettings
+    ) -> tuple[list[Experience], dict[str, float]]:
+        """Let the agent work; return what is trained, and its metrics."""
+        if settings.agent == "bash":
+            return self._bash(environment, settings)
+        try:
+            is_late = run_command_agent(environment, settings, self.model.endpoint())
+        finally:
+            self.model.check_served()  # what the agent met is the engine's failure
+        experiences = self.model.extract_experience_from_history()
+        if not experiences:
+            raise WorkflowError(
+                "no call of the agent reached the model. Let it use OPENAI_BASE_URL."
+            )
+        return experiences, {"agent/calls": float(len(experiences)), "agent/late": float(is_late)}
+
+    def _bash(
+        self, environment: TaskEnvironment, settings: HarborSettings
+    ) -> tuple[list[Experience], dict[str, float]]:
+        system = self.task.format_args.system_prompt
+        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": environment.task.instruction.strip()})
+        agent = BashAgent(environment=environment, settings=settings)
+        if settings.action == "tools":
+            agent.with_tools(messages, self._asked)
+            tools = [BASH_TOOL]
+        else:
+            agent.with_texts(messages, self._text)
+            tools = None
+        while messages[-1]["role"] == "tool":  # nobody answered them
+            messages.pop()
+        experience = self.model.convert_messages_to_experience(messages, tools)
+        metrics = {
+            "agent/replies": float(agent.num_replies),
+            "agent/commands": float(agent.num_commands),
+            "agent/late": float(agent.is_late),
+        }
+        return [experience], metrics
+
+    def _text(self, messages: list[dict[str, Any]]) -> str:
+        return self.model.chat(messages)[0].response_text or ""
+
+    def _asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> RecordedCall:
+        """Return the model's reply, whose tool calls are read out of it."""
+        exchanges = self.model.exchanges
+        call = exchanges.send(exchanges.prompt(messages, tools=tools))
+        try:
+            completions = call.future.result(self.model.settings.request_timeout_s)
+        except TimeoutError as error:
+            call.future.cancel()
+            raise self.model.no_answer() from error
+        (reply,) = exchanges.replies(call, completions)
+        exchanges.keep(reply)
+        return reply
