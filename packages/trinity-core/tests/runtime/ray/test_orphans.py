@@ -6,7 +6,18 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+from trinity.runtime.ray.orphans import MARK, ended_with_driver
+
+TITLED = """
+import time
+from ray._raylet import setproctitle
+
+setproctitle("ray::DashboardAgent")
+print(flush=True)
+time.sleep(60)
+"""
 DRIVER = """
 import os, subprocess, time
 from trinity.runtime.ray.orphans import ended_with_driver
@@ -35,6 +46,21 @@ def test_what_a_killed_run_has_started_over_its_ray_ends_and_nothing_else() -> N
     finally:
         os.kill(other, 9)
         driver.stdout.close()
+
+
+def test_a_process_of_ray_has_its_mark_also_once_it_has_a_title() -> None:
+    with ended_with_driver() as mark:
+        command = [sys.executable, "-c", TITLED]
+        agent = subprocess.Popen(command, env=os.environ | mark, stdout=subprocess.PIPE)
+    try:
+        agent.stdout.readline()
+        own = Path("/proc", str(agent.pid))
+
+        assert (own / "cmdline").read_bytes().startswith(b"ray::")
+        assert f"{MARK}={mark[MARK]}".encode() in (own / "environ").read_bytes().split(b"\0")
+    finally:
+        agent.kill()
+        agent.communicate()
 
 
 def _is_there(pid):

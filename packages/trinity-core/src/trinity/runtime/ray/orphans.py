@@ -42,7 +42,7 @@ def ended_with_driver() -> Iterator[dict[str, str]]:
         start_new_session=True,  # Ctrl-C is for the run
     )
     try:
-        yield {MARK: mark}
+        yield {MARK: mark, "SPT_NOENV": "1"}  # a title must not overwrite the environment
     finally:
         watcher.kill()
         watcher.wait(timeout=10)
