@@ -27,7 +27,7 @@ def until(is_so, limit_s=240.0):
         assert time.monotonic() < end
         time.sleep(0.2)
 
-machine = {"num_cpus": 2, "num_gpus": GPUS, "object_store_memory": 200 << 20}
+machine = {"num_cpus": 3, "num_gpus": GPUS, "object_store_memory": 200 << 20}
 cluster = Cluster(initialize_head=True, head_node_args=machine | {"include_dashboard": False})
 cluster.add_node(**machine)
 ray.init(cluster.address, log_to_driver=False, logging_level="ERROR")
@@ -82,9 +82,10 @@ def test_engines_and_ranks_have_their_own_machines_and_leave_nothing(
     assert held == 0
     assert len(groups) == num_runs
     for name, strategy, state, bundles, nodes in groups:
-        assert name.endswith("/rooms")
+        assert name.endswith("/workers")
         assert (strategy, state) == ("PACK", "REMOVED")
         assert [bundle["GPU"] for bundle in bundles.values()] == [1, 1, 2]  # two ranks
+        assert [bundle["CPU"] for bundle in bundles.values()] == [1, 1, 2]
         assert nodes["0"] == nodes["1"] != nodes["2"]
     assert (run_dir / "logs" / "trainer-1.log").is_file()
 

@@ -195,6 +195,19 @@ def test_the_program_joins_what_ray_start_began_and_leaves_it(
     assert head.is_alive()
 
 
+def test_a_run_that_never_fits_on_a_joined_cluster_says_so_before_it_starts(
+    trinity_program, config_dict, write_yaml, head, user
+):
+    config_dict["explorer"]["rollout_model"] = {"engine_num": 2}
+    user["RAY_ADDRESS"] = head.address
+    ended = trinity_program("run", "--config", write_yaml(config_dict), env=user)
+    assert ended.returncode == 1
+    assert "the run does not fit on the Ray cluster" in ended.stderr
+    assert "2 + 1 here, and the cluster's machines have 2." in ended.stderr
+    assert "started in" not in ended.stdout
+    assert head.is_alive()
+
+
 @pytest.mark.acceptance
 def test_stages_join_a_named_cluster_that_has_no_tokens_though_the_user_has_one(
     trinity_program, config_dict, write_yaml, rows, head, user

@@ -16,6 +16,8 @@ from trinity.runtime.ray.gpu_allocation import (
     may_ever_fit,
     ranks_left,
     shares_of,
+    short_of,
+    with_cpus,
 )
 from trinity.runtime.ray.placement import Placement, lack_line
 
@@ -248,3 +250,42 @@ def test_what_the_cluster_lacks_is_told_with_what_it_has_and_what_to_change() ->
         "or trainer.num_ranks."
     )
     assert "places on several machines" in lack_line([Group("engines", "SPREAD", ())], hosts=[])
+
+
+def test_in_a_ray_of_others_an_engine_and_a_rank_reserve_a_cpu_each_where_they_stand() -> None:
+    on_gpus = groups_for(idle(8), engine=2.0, num_engines=2, trainer=1.0, num_ranks=4)
+    (group,) = with_cpus(on_gpus, num_engines=2, num_ranks=4)
+
+    assert group.bundles == (
+        {"GPU": 2.0, "CPU": 1.0}, {"GPU": 2.0, "CPU": 1.0}, {"GPU": 4.0, "CPU": 4.0},
+    )  # fmt: skip
+    assert group.places == on_gpus[0].places
+
+
+def test_without_gpus_a_cpu_is_reserved_for_each_engine_and_rank_and_none_for_a_runner() -> None:
+    here = groups_for(idle(0), engine=0.0, num_engines=2, trainer=0.0, num_ranks=1)
+    (group,) = with_cpus(here, num_engines=2, num_ranks=1)
+
+    assert group == Group(
+        name="cpus",
+        strategy="PACK",
+        bundles=({"CPU": 1.0},) * 3,
+        places={"engine-0": 0, "runner-0": 0, "engine-1": 1, "runner-1": 1, "trainer": 2},
+    )
+    spread = groups_for(idle(0, 0), engine=0.0, num_engines=3, trainer=0.0, num_ranks=1)
+    engines, trainer = with_cpus(spread, num_engines=3, num_ranks=1)
+    assert [bundle["CPU"] for bundle in engines.bundles] == [2.0, 1.0]
+    assert (trainer.places, trainer.bundles) == ({"trainer": 0}, ({"CPU": 1.0},))
+
+
+def test_a_run_waits_for_the_cpus_that_another_run_holds_and_says_so() -> None:
+    groups = with_cpus([], num_engines=1, num_ranks=1)
+    held = [Host(0, free=0, cpus=2, free_cpus=1)]
+
+    assert short_of(groups, hosts=held) == ""
+    assert short_of(groups, hosts=held, is_free=True) == "CPU"
+    assert lack_line(groups, hosts=held) == (
+        "the run waits for CPUs. It asks for 1 + 1, each number on one machine; the cluster's "
+        "machines have 2 (1 free). It goes on once others end: ray status says who has them. Or "
+        "stop it, and lower explorer.rollout_model.engine_num or trainer.num_ranks."
+    )

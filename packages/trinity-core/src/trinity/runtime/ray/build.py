@@ -16,12 +16,13 @@ from trinity.runtime.error_context import boundary
 from trinity.runtime.parts import Parts, RunInfo
 from trinity.runtime.ray.cluster import startup_line
 from trinity.runtime.ray.engine_supervisor import EngineSupervisor
-from trinity.runtime.ray.gpu_allocation import gpu_shares, unseen_gpus
+from trinity.runtime.ray.gpu_allocation import gpu_shares, short_of, unseen_gpus
 from trinity.runtime.ray.placement import (
     Placement,
     await_ended_groups,
     check_machines,
     hosts_of_cluster,
+    lack_line,
 )
 from trinity.runtime.ray.remote_trainer import RemoteTrainer
 from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
@@ -85,7 +86,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
     )
     try:
         with boundary("the start of the run"):
-            builder = _RayBuilder(parts, workers)
+            builder = _RayBuilder(parts, workers, has_others=not ground.is_own)
             builder.build()
     except BaseException:
         parts.close()
@@ -95,7 +96,7 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
 
 
 class _RayBuilder(StageBuilder):
-    def __init__(self, parts: Parts, workers: WorkerGroup) -> None:
+    def __init__(self, parts: Parts, workers: WorkerGroup, *, has_others: bool) -> None:
         super().__init__(parts)
         self._workers = workers
         namespace = workers.worker_spec.namespace
@@ -103,7 +104,11 @@ class _RayBuilder(StageBuilder):
         hosts = hosts_of_cluster()
         if said := unseen_gpus(parts.config, hosts=hosts, machine=probe()):
             parts.display.say(said)
-        self._shares, groups = gpu_shares(parts.config, parts.manager, hosts=hosts)
+        self._shares, groups = gpu_shares(
+            parts.config, parts.manager, hosts=hosts, has_others=has_others
+        )
+        if short_of(groups, hosts=hosts, is_free=True):
+            parts.display.say(lack_line(groups, hosts=hosts))
         workers.placement = Placement(groups, namespace=namespace)
         self._engines: list[EngineSupervisor] = []
         self._format = _chat_format(parts.config)

@@ -3,11 +3,15 @@
 An engine has its GPUs on one machine, and its runner beside it. The trainer's ranks have the rest:
 on one machine if they fit there, else on whole machines. Without GPUs both are spread, or all are
 together where weights are shared on one machine.
+
+In a Ray that others use too, an engine and a rank reserve a CPU each, where they stand. A runner
+reserves none: it waits for its engine.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from trinity.errors import ConfigError
@@ -27,10 +31,16 @@ _ANY = {"memory": 1.0}  # a byte, which every machine has: a bundle asks for som
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Whole GPUs of one machine of the cluster."""
+    """Whole GPUs and CPUs of one machine of the cluster."""
 
     total: int
     free: int  # held by nobody
+    cpus: int = 0
+    free_cpus: int = 0
+
+    def counts(self, kind: str) -> tuple[int, int]:
+        """Return how many it has of a kind, CPU or GPU, and how many are free."""
+        return (self.cpus, self.free_cpus) if kind == "CPU" else (self.total, self.free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +134,44 @@ def may_ever_fit(group: Group, *, hosts: Sequence[Host]) -> bool:
     True
     >>> may_ever_fit(Group("workers", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 4)])
     False
+    >>> may_ever_fit(Group("workers", "PACK", ({"CPU": 1.0},) * 3), hosts=[Host(0, 0, cpus=2)])
+    False
     """
-    sizes = [bundle["GPU"] for bundle in group.bundles if "GPU" in bundle]
-    return sum(sizes) <= sum(host.total for host in hosts) + _ALMOST and all(
-        sum(other >= size for other in sizes)
-        <= sum(int(host.total / size + _ALMOST) for host in hosts)
-        for size in set(sizes)
-    )
+    return not short_of([group], hosts=hosts)
+
+
+def short_of(groups: Sequence[Group], *, hosts: Sequence[Host], is_free: bool = False) -> str:
+    """Return of what machines certainly have too few for these bundles, CPU or GPU; "": of none.
+
+    Args:
+        groups: of the bundles.
+        hosts: the machines.
+        is_free: True counts what nobody holds; False what there is.
+    """
+    for kind in ("CPU", "GPU"):
+        counts = [host.counts(kind)[is_free] for host in hosts]
+        sizes = [bundle[kind] for group in groups for bundle in group.bundles if bundle.get(kind)]
+        if sum(sizes) > sum(counts) + _ALMOST or any(
+            sum(other >= size for other in sizes) > sum(int(n / size + _ALMOST) for n in counts)
+            for size in set(sizes)
+        ):
+            return kind
+    return ""
+
+
+def with_cpus(groups: Sequence[Group], *, num_engines: int, num_ranks: int) -> list[Group]:
+    """Return the groups with a CPU for each engine and rank, in its bundle if it has one."""
+    alone = _engines(num_engines, max(1, num_engines)) | _ranks([1] * num_ranks, first=num_engines)
+    found = []
+    for group in groups:
+        held = Counter(n for worker, n in group.places.items() if not worker.startswith("runner-"))
+        bundles = [{**bundle, "CPU": float(held[n])} for n, bundle in enumerate(group.bundles)]
+        found.append(replace(group, bundles=tuple(bundles)))
+        alone = {worker: n for worker, n in alone.items() if worker not in group.places}
+    numbers = list(dict.fromkeys(alone.values()))
+    places = {worker: numbers.index(n) for worker, n in alone.items()}
+    rest = Group("cpus", "PACK", ({"CPU": 1.0},) * len(numbers), places)
+    return [*found, rest] if numbers else found
 
 
 def _widths(hosts: Sequence[Host], *, engine: float, num_engines: int, ranks: int) -> list[int]:
@@ -218,7 +259,7 @@ class GpuShares:
 
 
 def gpu_shares(
-    config: Config, manager: PluginManager, *, hosts: Sequence[Host]
+    config: Config, manager: PluginManager, *, hosts: Sequence[Host], has_others: bool = False
 ) -> tuple[GpuShares, list[Group]]:
     """Return what each worker asks for in a cluster, and what is reserved for them together.
 
@@ -226,9 +267,10 @@ def gpu_shares(
         config: of the stage.
         manager: the plugins.
         hosts: of the cluster.
+        has_others: whether others may use it too, so that CPUs are reserved.
 
     Raises:
-        ConfigError: what is asked for needs more GPUs than there are.
+        ConfigError: what is asked for needs more GPUs or CPUs than there are.
     """
     rollout = config.explorer.rollout_model
     num_engines = max(1, rollout.engine_num)
@@ -247,15 +289,30 @@ def gpu_shares(
     size = config.trainer.ulysses_sequence_parallel_size
     if config.has_trainer and shares.num_ranks % size:
         raise ConfigError(_no_teams(shares.num_ranks, size))
+    num_ranks = shares.num_ranks if config.has_trainer else 0
     groups = groups_for(
         hosts,
         engine=shares.engine,
         num_engines=own,
         trainer=shares.trainer,
-        num_ranks=shares.num_ranks if config.has_trainer else 0,
+        num_ranks=num_ranks,
         is_together=config.has_trainer and needs_one_machine(config, manager),
     )
+    if has_others:
+        groups = with_cpus(groups, num_engines=own, num_ranks=num_ranks)
+        if short_of(groups, hosts=hosts) == "CPU":
+            raise ConfigError(_no_cpus(own, num_ranks, hosts))
     return shares, groups
+
+
+def _no_cpus(engines: int, ranks: int, hosts: Sequence[Host]) -> str:
+    have = " + ".join(str(host.cpus) for host in hosts)
+    return (
+        f"the run does not fit on the Ray cluster: each engine and each rank of the trainer "
+        f"reserves a CPU, {engines} + {ranks} here, and the cluster's machines have {have}. Lower "
+        "explorer.rollout_model.engine_num or trainer.num_ranks, start Ray with a larger "
+        "--num-cpus, or let the run start its own Ray with RAY_ADDRESS=local."
+    )
 
 
 def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> str:

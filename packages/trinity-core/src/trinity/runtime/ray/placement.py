@@ -14,11 +14,11 @@ import ray
 
 from trinity.errors import ConfigError, WorkerLostError
 from trinity.runtime.assembly import needs_one_machine
-from trinity.runtime.ray.gpu_allocation import Host, may_ever_fit
+from trinity.runtime.ray.gpu_allocation import Host, may_ever_fit, short_of
 from trinity.runtime.ray.ray_processes import check_ray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from trinity.common.config import Config
     from trinity.extend import PluginManager
@@ -82,14 +82,16 @@ def hosts_of_cluster() -> list[Host]:
     free: Mapping[str, Mapping[str, float]] = told.available_resources_per_node()
     nodes: Sequence[Mapping[str, Any]] = told.nodes()
     return [
-        Host(_gpus(node["Resources"]), free=_gpus(free.get(node["NodeID"], {})))
+        Host(
+            *(
+                int(held.get(kind, 0))
+                for kind in ("GPU", "CPU")
+                for held in (node["Resources"], free.get(node["NodeID"], {}))
+            )
+        )
         for node in nodes
         if node["Alive"]
     ]
-
-
-def _gpus(resources: Mapping[str, float]) -> int:
-    return int(resources.get("GPU", 0))
 
 
 class Placement:
@@ -137,42 +139,46 @@ class Placement:
     def close(self) -> None:
         """Remove all groups, and whatever process is left in them; safe to call twice."""
         groups, self._groups = self._groups, []
-        num_gpus = sum(_gpus(bundle) for group, _ in groups for bundle in group.bundles)
-        free = _num_free() if num_gpus else 0
+        bundles = [bundle for group, _ in groups for bundle in group.bundles]
+        num_held = sum(int(one.get("GPU", 0)) + int(one.get("CPU", 0)) for one in bundles)
+        free = _num_free() if num_held else 0
         remove: Any = ray.util.remove_placement_group
         for _, made in groups:
             remove(made)
-        if num_gpus:
-            _await_free(free + num_gpus)
+        if num_held:
+            _await_free(free + num_held)
 
 
-def lack_line(waiting: Iterable[Group], *, hosts: Sequence[Host]) -> str:
+def lack_line(waiting: Sequence[Group], *, hosts: Sequence[Host]) -> str:
     """Return what groups ask for that the machines do not have free."""
-    asked = " + ".join(filter(None, map(_asked, waiting)))
+    kind = short_of(waiting, hosts=hosts, is_free=True) or "GPU"
+    asked = _asked(waiting, kind)
     if not asked:
         return (
             "the run waits for places on several machines: none has memory left that Ray may give. "
             "ray status says who has it; the run goes on once others end."
         )
-    have = " + ".join(f"{host.total} ({host.free} free)" for host in hosts)
+    have = " + ".join("{} ({} free)".format(*host.counts(kind)) for host in hosts)
+    size = ", tensor_parallel_size" if kind == "GPU" else ""
     return (
-        f"the run waits for GPUs. It asks for {asked}, each number on one machine; the "
+        f"the run waits for {kind}s. It asks for {asked}, each number on one machine; the "
         f"cluster's machines have {have}. It goes on once others end: ray status says who has "
-        "them. Or stop it, and lower explorer.rollout_model.engine_num, tensor_parallel_size or "
-        "trainer.num_ranks."
+        f"them. Or stop it, and lower explorer.rollout_model.engine_num{size} or trainer.num_ranks."
     )
 
 
 def _gone_line(group: Group, *, hosts: Sequence[Host]) -> str:
-    have = " + ".join(str(host.total) for host in hosts) or "none"
+    kind = short_of([group], hosts=hosts)
+    have = " + ".join(str(host.counts(kind)[0]) for host in hosts) or "none"
     return (
-        f"a machine is gone: {_asked(group)} GPUs were counted, each number on one machine, and "
-        f"the machines that are left have {have}"
+        f"a machine is gone: {_asked([group], kind)} {kind}s were counted, each number on one "
+        f"machine, and the machines that are left have {have}"
     )
 
 
-def _asked(group: Group) -> str:
-    return " + ".join(f"{bundle['GPU']:g}" for bundle in group.bundles if "GPU" in bundle)
+def _asked(groups: Sequence[Group], kind: str) -> str:
+    bundles = [bundle for group in groups for bundle in group.bundles]
+    return " + ".join(f"{bundle[kind]:g}" for bundle in bundles if kind in bundle)
 
 
 def remove_groups(namespace: str) -> None:
@@ -210,15 +216,15 @@ def await_ended_groups(namespace: str) -> None:
     time.sleep(RETURNED_S)
 
 
-def _await_free(num_gpus: int) -> None:
+def _await_free(count: int) -> None:
     """Return once so many are free, as far as the head knows, or after a moment."""
     deadline = time.monotonic() + RETURNED_S
-    while _num_free() < num_gpus and time.monotonic() < deadline:
+    while _num_free() < count and time.monotonic() < deadline:
         time.sleep(LOOK_S)
 
 
 def _num_free() -> int:
-    return sum(host.free for host in hosts_of_cluster())
+    return sum(host.free + host.free_cpus for host in hosts_of_cluster())
 
 
 def _ended_groups(namespace: str) -> list[str]:

@@ -243,7 +243,7 @@ def start_worker(  # noqa: PLR0913 -- what a process may differ in
     actor = worker.options(
         name=name,
         namespace=worker_spec.namespace,
-        num_cpus=0,  # a worker waits more than it computes; the machine is divided by threads
+        num_cpus=0,  # its bundle has reserved one, where others may ask for the machine
         num_gpus=num_gpus,
         max_concurrency=num_threads,
         max_restarts=max_restarts,
