@@ -43,6 +43,7 @@ SHARE, NUM_ALWAYS = 0.004, 3
 TOLERANCE = {True: 0.01, False: 0.3}
 LEAST_LR, LEAST_NORM = 1e-7, 1e-3  # below these a step need not change a weight that is looked at
 _SAMPLERS = ("rollout_engine", "workflow", "experience_operator", "sync_method", "trainer")
+_SAMPLERS += ("advantage_fn", "storage")
 _NOT_FINITE = {"None", "nan", "inf", "-inf"}  # how a record may show a number that is not
 
 

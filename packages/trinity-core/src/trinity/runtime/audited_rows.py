@@ -117,7 +117,8 @@ class RowAudit:
                     odd = f"experience {row.eid} says that policy version {version} sampled it"
         if odd:
             message = f"{odd}, and the engines have version {audit.synced}"
-            kinds = ["rollout_engine", "workflow", "sync_method", "trainer"]
+            kinds = ["rollout_engine", "workflow", "experience_operator", "advantage_fn"]
+            kinds += ["sync_method", "trainer"]
             audit.found("versions", kinds, message)
         try:
             yield
