@@ -100,6 +100,13 @@ class GivesOneOnly(RightEngine):
         return super().samples(request)[:1]
 
 
+class DrawsOnce(RightEngine):
+    """Gives the same sample n times."""
+
+    def samples(self, request):
+        return super().samples(request)[:1] * request.n
+
+
 class GoesOnTooLong(RightEngine):
     """Gives two tokens more than asked for."""
 

@@ -109,3 +109,34 @@ class CountsJudgements(PriorityFn):
     def __call__(self, experiences):
         self.count += 1
         return -float(self.count), True
+
+
+class HasTheWrongSign(KLFn):
+    """Is negative, so that distance is rewarded."""
+
+    def calculate_kl(self, logprob, ref_logprob, old_logprob=None):
+        return -0.5 * (ref_logprob - logprob).square()
+
+
+class IsCutOff(EntropyLossFn):
+    """Detaches the entropy that is to be trained."""
+
+    def __call__(self, entropy, action_mask, loss_agg_mode="token-mean", **kwargs):
+        value = torch.where(action_mask, entropy.detach(), 0.0).sum() / action_mask.sum()
+        return 0.01 * value, {}
+
+
+class AddsUp(EntropyLossFn):
+    """Sums where a mean is asked for."""
+
+    def __call__(self, entropy, action_mask, loss_agg_mode="token-mean", **kwargs):
+        return 0.01 * torch.where(action_mask, entropy, 0.0).sum(), {}
+
+
+class UnmasksAllRows(ExperienceOperator):
+    """Trains every token, whoever wrote it."""
+
+    def process(self, exps):
+        for experience in exps:
+            experience.action_mask.fill_(True)
+        return exps, {}

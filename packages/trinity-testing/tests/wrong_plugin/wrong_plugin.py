@@ -51,6 +51,8 @@ def trinity_reward_fns():
         counts_calls="CountsCalls",
         grades_on_a_curve="GradesOnACurve",
         returns_a_number="ReturnsANumber",
+        keeps_its_first_truth="KeepsItsFirstTruth",
+        notes_its_score="NotesItsScore",
         takes_lists="TakesLists",
     ) | {
         **_parts(
@@ -78,6 +80,7 @@ def trinity_advantage_fns():
             "wrong_advantage_parts",
             claims_nothing="TeachesEqualRewards",
             reads_masked="ReadsMasked",
+            unmasks_all="UnmasksAll",
             teaches_masked="TeachesMasked",
             groups_by_place="GroupsByPlace",
             divides_by_spread="DividesBySpread",
@@ -149,9 +152,15 @@ def trinity_sample_strategies():
         loses_by_a_timeout="LosesByATimeout",
         waits_an_hour="WaitsAnHour",
         metric_is_a_word="MetricIsAWord",
-    ) | _parts(
-        "wrong_conduct_parts", reads_for_ever="ReadsForEver", rewards_the_late="RewardsTheLate"
-    )
+        takes_nothing_back="TakesNothingBack",
+    ) | {
+        "claims_an_order": ComponentSpec(
+            "wrong_strategy_parts:ClaimsAnOrder", provides=frozenset({"in_order"})
+        ),
+        **_parts(
+            "wrong_conduct_parts", reads_for_ever="ReadsForEver", rewards_the_late="RewardsTheLate"
+        ),
+    }
 
 
 @hookimpl
@@ -164,6 +173,7 @@ def trinity_kl_fns():
             sums_rows="SumsRows",
             adds_a_bonus="AddsABonus",
             reads_masked="ReadsMaskedKL",
+            has_the_wrong_sign="HasTheWrongSign",
         ),
         **_parts("wrong_conduct_parts", clamps_in_place="ClampsInPlace"),
     }
@@ -176,13 +186,18 @@ def trinity_entropy_loss_fns():
         is_a_row="IsARow",
         reads_masked="ReadsMaskedEntropy",
         punishes_doubt="PunishesDoubt",
+        is_cut_off="IsCutOff",
+        adds_up="AddsUp",
     ) | _parts("wrong_conduct_parts", rounds_entropy="RoundsEntropy")
 
 
 @hookimpl
 def trinity_experience_operators():
     return _parts(
-        "wrong_estimate_parts", counts_in_words="CountsInWords", repeats_the_best="RepeatsTheBest"
+        "wrong_estimate_parts",
+        counts_in_words="CountsInWords",
+        repeats_the_best="RepeatsTheBest",
+        unmasks_all="UnmasksAllRows",
     ) | _parts("wrong_conduct_parts", hides_the_last_token="HidesTheLastToken")
 
 
@@ -209,6 +224,7 @@ def trinity_reply_parsers():
         raises_on_bad_json="RaisesOnBadJson",
         repairs_a_call="RepairsACall",
         numbers_its_calls="NumbersItsCalls",
+        is_silent_without_tools="IsSilentWithoutTools",
     )
 
 
@@ -292,6 +308,7 @@ def trinity_rollout_engines():
         **_parts(
             "wrong_engine_parts",
             gives_one_only="GivesOneOnly",
+            draws_once="DrawsOnce",
             goes_on_too_long="GoesOnTooLong",
             tells_the_cut_softmax="TellsTheCutSoftmax",
             takes_the_second="TakesTheSecond",

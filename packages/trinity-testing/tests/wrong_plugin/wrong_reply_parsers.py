@@ -41,3 +41,10 @@ class NumbersItsCalls:
         return ParsedReply(
             content=parsed.content, tool_calls=calls, is_malformed=parsed.is_malformed
         )
+
+
+class IsSilentWithoutTools:
+    """Gives no content where there are no tools."""
+
+    def parse(self, text, *, prompt, tools):
+        return ParsedReply(content=text if tools else "")

@@ -65,3 +65,23 @@ class TakesLists(RewardFn):
         if isinstance(response, str):
             return {"length": float(len(response))}
         return {"length": [float(len(text)) for text in response]}
+
+
+class KeepsItsFirstTruth(RewardFn):
+    """Compares all texts with the first truth that it was given."""
+
+    def __init__(self):
+        self.truth = None
+
+    def __call__(self, response, truth, **kwargs):
+        self.truth = self.truth or truth
+        return {"accuracy": float(str(self.truth) in response)}
+
+
+class NotesItsScore(RewardFn):
+    """Writes over the policy version in the info of the experience."""
+
+    def __call__(self, response, info=None, **kwargs):
+        if info is not None:
+            info["model_version"] = len(response)
+        return {"length": float(len(response))}

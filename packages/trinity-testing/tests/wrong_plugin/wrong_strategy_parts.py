@@ -134,3 +134,18 @@ class MetricIsAWord(Plain):
 
     def sample(self, step):
         return self.read(self.train_batch_size), {"order": "as they come"}
+
+
+class TakesNothingBack(Plain):
+    """Forgets what is put back."""
+
+    def put_back(self, experiences):
+        pass
+
+
+class ClaimsAnOrder(Plain):
+    """Says that it keeps the order, and gives each batch backwards."""
+
+    def sample(self, step):
+        batch, metrics = super().sample(step)
+        return batch[::-1], metrics

@@ -47,6 +47,9 @@ def has_shape_and_mask(component: Component, context: CheckContext) -> Finding |
         return Finding(f"the advantages are {advantages_BR.dtype}, not float")
     if not advantages_BR[mask_BR].isfinite().all():
         return Finding("an advantage is not finite")
+    wide_BR = a_full_batch()["action_mask"]
+    if mask_BR.shape == wide_BR.shape and int(mask_BR.sum()) > int(wide_BR.sum()):
+        return Finding("it takes masked tokens for the model's own")
     if (advantages_BR[~mask_BR] != 0).any():
         return Finding("a masked token has an advantage that is not 0")
     _, metrics = apply_advantage(context.build(component), a_full_batch())

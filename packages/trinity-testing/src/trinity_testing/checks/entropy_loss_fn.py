@@ -53,17 +53,34 @@ def masked_tokens_have_no_influence(component: Component, context: CheckContext)
 
 
 def grows_with_the_entropy(component: Component, context: CheckContext) -> Finding | None:
-    """Find a value that falls where the entropy grows: the trainer subtracts it from the loss."""
+    """Find a value that falls where the entropy grows, or follows it without a gradient."""
     inputs = loss_inputs()
+    more, _ = _value(context.build(component), inputs | {"entropy": 1 + inputs["entropy"]})
     inputs["entropy"] = inputs["entropy"].requires_grad_()
     value, _ = _value(context.build(component), inputs)
     if not value.requires_grad:
+        if value.shape == more.shape and largest_difference(value, more.detach()) > TOLERANCE:
+            return Finding("it is a part of the loss, and no gradient flows to the entropy")
         return None  # measured, and not trained on
     if value.dim() != 0:
         raise Skipped("entropy_loss_fn.scalar fails")
     (gradient_BR,) = torch.autograd.grad(value, [inputs["entropy"]], allow_unused=True)
     if gradient_BR is not None and float(gradient_BR.sum()) < 0:
         return Finding("it falls where the entropy grows, so that undecided answers are punished")
+    return None
+
+
+def is_a_mean(component: Component, context: CheckContext) -> Finding | None:
+    """Find a value that grows with the number of rows where a mean over tokens is asked for."""
+    inputs = loss_inputs()
+    twice = {name: torch.cat([value, value]) for name, value in inputs.items()}
+    once, _ = _value(context.build(component), inputs)
+    both, _ = _value(context.build(component), twice)
+    if once.dim() or both.dim():
+        raise Skipped("entropy_loss_fn.scalar fails")
+    difference = largest_difference(once.detach(), both.detach())
+    if difference > TOLERANCE:
+        return Finding(f"each row twice changes the token-mean by {difference:.3g}")
     return None
 
 
@@ -92,7 +109,14 @@ checks = (
     Check(
         id="entropy_loss_fn.direction",
         function=grows_with_the_entropy,
-        remedy="Return plus entropy_coef times the mean entropy; the trainer subtracts it.",
+        remedy="Return plus entropy_coef times the mean entropy, not detached; the trainer "
+        "subtracts it.",
+        kinds=KINDS,
+    ),
+    Check(
+        id="entropy_loss_fn.mean",
+        function=is_a_mean,
+        remedy="Aggregate with aggregate_loss() and the loss_agg_mode that it is given.",
         kinds=KINDS,
     ),
 )

@@ -95,7 +95,12 @@ def _reward_fn(component: Component, context: CheckContext) -> Exercise:
         "messages": [{"role": "user", "content": QUESTION}],
         "raw_task": {"question": QUESTION, "answer": TRUTH},
     }
-    return Exercise(call=lambda: function(**inputs), given=lambda: inputs)
+    info = {"model_version": 0}  # it may add to it, as published ones do
+
+    def given() -> dict[str, Any]:
+        return {**inputs, "info's model_version": info.get("model_version")}
+
+    return Exercise(call=lambda: function(**inputs, info=info), given=given)
 
 
 def _advantage_fn(component: Component, context: CheckContext) -> Exercise:

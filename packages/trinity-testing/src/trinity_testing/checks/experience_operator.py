@@ -39,6 +39,21 @@ def gives_no_row_twice(component: Component, context: CheckContext) -> Finding |
     return Finding(f"{len(twice)} experiences go on more than once") if twice else None
 
 
+def unmasks_nothing(component: Component, context: CheckContext) -> Finding | None:
+    """Find a token of somebody else that is trained after the operator."""
+    rows = _rows()
+    for row in rows:
+        row.action_mask[0] = False
+    before = {row.eid.uid: row.action_mask.clone() for row in rows}
+    kept, _ = _processed(component, context, rows)
+    for row in kept:
+        mask_R = before.get(row.eid.uid)
+        is_same = mask_R is not None and row.action_mask.shape == mask_R.shape
+        if is_same and bool((row.action_mask & ~mask_R).any()):
+            return Finding("a token that the model did not choose is trained")
+    return None
+
+
 def _rows() -> list[Experience]:
     return [row for task, group in enumerate(REWARDS) for row in a_group(group, task=task)]
 
@@ -68,6 +83,12 @@ checks = (
         id="experience_operator.nothing_twice",
         function=gives_no_row_twice,
         remedy="Return each experience once; if you mean more of it, add a copy.deepcopy().",
+        kinds=KINDS,
+    ),
+    Check(
+        id="experience_operator.mask",
+        function=unmasks_nothing,
+        remedy="Leave action_mask, or mask more; what is masked has no log-probability.",
         kinds=KINDS,
     ),
 )

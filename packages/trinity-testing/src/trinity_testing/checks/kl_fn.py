@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trinity_testing.check import Check, CheckContext, Finding
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks.loss_inputs import Inputs, loss_inputs, spoilt
 from trinity_testing.checks.numbers import HUGE, largest_difference, odd_metric
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["checks"]
 
 TOLERANCE = 1e-5
+POLICY, REFERENCE = (0.5, 0.3, 0.2), (0.2, 0.3, 0.5)  # of a vocabulary of three tokens
 
 
 def estimates_each_token(component: Component, context: CheckContext) -> Finding | None:
@@ -42,6 +43,24 @@ def is_zero_where_nothing_differs(component: Component, context: CheckContext) -
     if largest <= TOLERANCE:
         return None
     return Finding(f"where policy and reference agree, it estimates up to {largest:.3g} nats")
+
+
+def is_positive_where_they_differ(component: Component, context: CheckContext) -> Finding | None:
+    """Find an estimate whose mean over the policy is not above 0 where the reference differs."""
+    function = context.build(component)
+    if not function.needs_reference:
+        raise Skipped("it compares with no reference")
+    chance_V = torch.tensor(POLICY)
+    logprob_BR, reference_BR = chance_V.log()[None], torch.tensor(REFERENCE).log()[None]
+    fields = {"logprob": logprob_BR, "old_logprob": logprob_BR, "ref_logprob": reference_BR}
+    kl_BR = _estimates(function, fields)
+    if kl_BR.shape != logprob_BR.shape:
+        raise Skipped("kl_fn.shape fails")
+    mean = float((chance_V * kl_BR[0]).sum())
+    if mean > TOLERANCE:
+        return None
+    exact = float((chance_V * (logprob_BR - reference_BR)[0]).sum())
+    return Finding(f"of two distributions {exact:.2f} nats apart, its mean is {mean:.2f}")
 
 
 def its_loss_is_masked_and_plain(component: Component, context: CheckContext) -> Finding | None:
@@ -91,6 +110,12 @@ checks = (
         id="kl_fn.zero",
         function=is_zero_where_nothing_differs,
         remedy="Let the estimate be a function of logprob - ref_logprob that is 0 at 0.",
+        kinds=KINDS,
+    ),
+    Check(
+        id="kl_fn.positive",
+        function=is_positive_where_they_differ,
+        remedy="Estimate KL(policy || reference): its mean over tokens of the policy is above 0.",
         kinds=KINDS,
     ),
     Check(

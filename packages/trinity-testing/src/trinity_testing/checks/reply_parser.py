@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["checks"]
 
+PLAIN = "The answer is 46."
 PROMPTS = ("", "<|im_start|>assistant\n<think>\n", "<think>\n\n</think>\n\n")
 
 
@@ -47,6 +48,19 @@ def repairs_nothing(component: Component, context: CheckContext) -> Finding | No
     for text, parsed in _parsed(component, context, tools=[]):
         if isinstance(parsed, ParsedReply) and parsed.tool_calls:
             return Finding(f"without tools, {text!r:.60} calls {parsed.tool_calls[0].name!r}")
+    return None
+
+
+def keeps_plain_text(component: Component, context: CheckContext) -> Finding | None:
+    """Find a reply without marks that is neither content nor reasoning afterwards."""
+    parser = context.build(component)
+    for tools in ([], [TOOL]):
+        try:
+            parsed = parser.parse(PLAIN, prompt="", tools=tools)
+        except Exception as error:
+            raise Skipped("reply_parser.total fails") from error
+        if PLAIN not in f"{parsed.content} {parsed.reasoning or ''}":
+            return Finding(f"{PLAIN!r} is served as {parsed!r:.60}")
     return None
 
 
@@ -89,6 +103,12 @@ checks = (
         id="reply_parser.malformed",
         function=repairs_nothing,
         remedy="Give the whole text as content and no calls where is_malformed, or without tools.",
+        kinds=KINDS,
+    ),
+    Check(
+        id="reply_parser.plain",
+        function=keeps_plain_text,
+        remedy="Give the text of a reply as content, where it is not reasoning.",
         kinds=KINDS,
     ),
     Check(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["checks"]
 
 NUM_TEXTS = 40
+OTHER_TRUTH = "47"
 TEXT = st.characters(exclude_categories=["Cs"])  # as by default, without a second's table of UTF-8
 OF_THE_CALL = ("truth", "prompt")
 RESPONSES = (
@@ -90,7 +91,10 @@ def is_pure(component: Component, context: CheckContext) -> Finding | None:
     score = _scorer(component, context)
     first = [copy.deepcopy(score(response)) for response in RESPONSES]
     again = [score(response) for response in reversed(RESPONSES)][::-1]
-    fresh = [_scorer(component, context)(response) for response in RESPONSES]
+    other = _scorer(component, context)
+    if context.arguments(component).get("truth", TRUTH) == TRUTH:  # its form is known
+        other(RESPONSES[1], truth=OTHER_TRUTH)
+    fresh = [other(response) for response in RESPONSES]
     for response, one, two, three in zip(RESPONSES, first, again, fresh, strict=True):
         if repr(one) != repr(two):  # NaN equals itself here
             return Finding(f"{response!r} scores {one}, and {two} when scored again")
@@ -127,16 +131,17 @@ def _function(component: Component, context: CheckContext) -> tuple[Any, dict[st
     }
 
 
-def _scorer(component: Component, context: CheckContext) -> Callable[[str], Any]:
+def _scorer(component: Component, context: CheckContext) -> Callable[..., Any]:
     function, call_args = _function(component, context)
     offered = {"task": a_task(), "messages": [{"role": "user", "content": QUESTION}], **call_args}
     options = {k: v for k, v in context.arguments(component).items() if k not in OF_THE_CALL}
     shape = call_shape(type(function))
 
-    def score(response: str) -> Any:  # whatever it returns
+    def score(response: str, **changed: Any) -> Any:  # whatever it returns
         if shape is None:
-            return function(response=response, **call_args)
-        answer = {"response": response, "response_token": torch.tensor([7, 8]), "info": {}}
+            return function(response=response, **{**call_args, **changed})
+        tokens = torch.tensor([7, 8])
+        answer = {"response": response, "response_token": tokens, "info": {}, **changed}
         of_call = {name: options[name] for name in shape.named & set(options)}
         by_position, named = shape.arguments({**offered, **answer}, of_call)
         return function(*by_position, **named)

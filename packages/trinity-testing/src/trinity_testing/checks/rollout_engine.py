@@ -42,6 +42,9 @@ def answers_as_asked(component: Component, context: CheckContext) -> Finding | N
                 finding = _odd(reply, version=int(engine.version))
                 if finding:
                     return Finding(finding)
+        replies = answer(engine, n=4, max_new_tokens=6, ignore_eos=True)
+        if len({reply.token_ids for reply in replies}) == 1:
+            return Finding("at temperature 1, the four samples of a request are the same")
     return None
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from trinity_testing.builders import an_experience
-from trinity_testing.check import Check, CheckContext, Finding
+from trinity_testing.check import Check, CheckContext, Finding, Skipped
 from trinity_testing.checks.numbers import odd_metric
 from trinity_testing.sources import ListSource
 
@@ -119,6 +119,25 @@ def metrics_are_plain(component: Component, context: CheckContext) -> Finding | 
     return Finding(problem) if problem else None
 
 
+def keeps_the_order_that_it_claims(component: Component, context: CheckContext) -> Finding | None:
+    """Find a strategy that provides ``in_order`` and gives rows in another order."""
+    if "in_order" not in component.spec.provides:
+        raise Skipped("it does not claim 'in_order'")
+    given = _ids(_all_batches(_bound(component, context, _own_buffer())))
+    return Finding(f"it gives the rows {given}") if given != sorted(given) else None
+
+
+def gives_what_was_put_back(component: Component, context: CheckContext) -> Finding | None:
+    """Find a strategy that gives nothing of what was put back into it again."""
+    strategy = _bound(component, context, _own_buffer())
+    batch, _ = strategy.sample(1)
+    strategy.put_back(batch)
+    lost = set(_ids([batch]))
+    if lost and not lost & set(_ids(_all_batches(strategy))):
+        return Finding(f"of {len(lost)} experiences that were put back, none is given again")
+    return None
+
+
 def _bound(component: Component, context: CheckContext, source: ListSource) -> Any:
     strategy = context.build(component)
     experts = [_experience(number, kind=AUXILIARY) for number in range(MAX_STEPS * BATCH_SIZE)]
@@ -219,6 +238,18 @@ checks = (
         function=loses_nothing_by_a_timeout,
         remedy="Give read_timeout_s to source.read(), let its TimeoutError through, and keep what "
         "you hold.",
+        kinds=KINDS,
+    ),
+    Check(
+        id="sample_strategy.order",
+        function=keeps_the_order_that_it_claims,
+        remedy="Return what source.read() gives as it is, or do not provide 'in_order'.",
+        kinds=KINDS,
+    ),
+    Check(
+        id="sample_strategy.put_back",
+        function=gives_what_was_put_back,
+        remedy="Give it to the source's put_back(), or keep it for the next sample().",
         kinds=KINDS,
     ),
     Check(
