@@ -2,11 +2,12 @@
 
     python benchmarks/wrong_parts.py --audit warn --out wrong_parts.json
 
-The parts: ``tests/wrong_parts/parts``, written before the audit was designed, and the mistakes of
-the conformance kit's own tests, written without any thought of it. Each goes through the checks of
-its kind, and through a run of 8 steps on a tiny model, each in a process of its own. The table
-says whether the kit, the audit (with the check that found it) or another error of the run found
-it, or nobody; and why a part that nobody finds is legal by its contract.
+The parts: ``tests/wrong_parts/parts``, written before the audit was designed;
+``tests/wrong_parts/second``, written from the pages of the kinds by somebody who had read neither
+the audit nor the first; and the mistakes of the conformance kit's own tests. Each goes through the
+checks of its kind, and through a run of 8 steps on a tiny model, each in a process of its own. The
+table says whether the kit, the audit (with the check that found it) or another error of the run
+found it, or nobody; and why a part that nobody finds is legal by its contract.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[1]
 OWN = REPOSITORY / "tests/wrong_parts/parts"
 OF_KIT = REPOSITORY / "packages/trinity-testing/tests/wrong_plugin"
-SETS = {"own": ("wrong-run", OWN), "kit": ("wrong", OF_KIT)}  # name of each plugin, and its files
-LIMIT_S = 90
+SECOND = REPOSITORY / "tests/wrong_parts/second"
+#: name of each plugin, and its files
+SETS = {"own": ("wrong-run", OWN), "second": ("wrong-again", SECOND), "kit": ("wrong", OF_KIT)}
+LIMIT_S = 300
 REWARD = """
 from trinity.extend import hookimpl
 
@@ -54,6 +57,8 @@ PLACES = {
     "trainer": "trainer.trainer_type",
     "sync_method": "synchronizer.sync_method",
     "monitor": "monitor.monitor_type",
+    "priority_fn": "buffer.trainer_input.experience_buffer.replay_buffer.priority_fn",
+    "reply_parser": "explorer.rollout_model.tool_call_parser",
 }
 
 
@@ -65,7 +70,7 @@ def main() -> None:
     parser.add_argument("--no-kit", action="store_true")
     parser.add_argument("--no-run", action="store_true")
     parser.add_argument("--right", action="store_true", help="run those that are right, too")
-    parser.add_argument("--set", choices=["own", "kit", "all"], default="all")
+    parser.add_argument("--set", choices=[*SETS, "all"], default="all")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="wrong-parts-") as name:
@@ -92,11 +97,14 @@ def prepare(folder: Path, options: argparse.Namespace) -> dict[tuple[str, str], 
         files = {one: (place / one).read_text() for one in names}
         write_distribution(folder / source, name=name, files=files)
     rewards = {"varied_plugin.py": REWARD, "varied.py": (OWN / "wrong_run_rollouts.py").read_text()}
-    write_distribution(folder / "kit", name="varied", files=rewards)
+    for source in ("second", "kit"):
+        write_distribution(folder / source, name="varied", files=rewards)
     make_tiny_model(folder / "model")
     lines = [json.dumps({"question": f"{i} + 1 =", "answer": str(i + 1)}) for i in range(8)]
     (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
     found = {("own", key): text for key, (_, text) in module_of(OWN, "wrong_run_plugin").items()}
+    for key, (_, text) in module_of(SECOND, "wrong_again_plugin").items():
+        found["second", key] = text
     for key, text in module_of(OF_KIT, "wrong_catalogue").items():
         found["kit", key] = text
     return {
@@ -174,7 +182,7 @@ def of_kit(subject: str, *, plugin: str) -> list[str]:
     manager = PluginManager.discover(env={})
     set_manager(manager)
     kind = subject.partition("/")[0]
-    cases = plan(plugin, manager, ids=[kind, "component", "conduct"], limit_s=6.0)
+    cases = plan(plugin, manager, ids=[kind, "component", "conduct"], limit_s=20.0)
     results = [case.run() for case in cases if case.component == subject]
     return [one.id for one in results if one.status in {"FAIL", "ERROR"}]
 
@@ -183,12 +191,16 @@ def of_run(subject: str, *, folder: Path, audit: str) -> dict[str, Any]:
     """Return how a run with the part ended, and what its audit found."""
     import trinity
     from trinity.common.config import Config
-    from trinity.extend import PluginManager, set_manager
+    from trinity.extend import PluginManager, get_manager, set_manager
 
     logging.disable(logging.CRITICAL)
     set_manager(PluginManager.discover(env={}))
     with tempfile.TemporaryDirectory(prefix="wrong-run-") as name:
         settings = settings_of(subject, folder=folder, directory=Path(name))
+        names = get_manager().names("advisor")
+        settings["advisors"] = dict.fromkeys(names, "off")  # each installed one is asked
+        if subject.startswith("advisor/"):
+            settings["advisors"][subject.partition("/")[2]] = "warn"
         if audit != "absent":
             settings["audit"] = audit
         error, began = "", time.perf_counter()
@@ -240,6 +252,8 @@ def settings_of(subject: str, *, folder: Path, directory: Path) -> dict[str, Any
     if kind == "experience_operator":
         settings["data_processor"] = {"experience_pipeline": {"operators": [{"name": name}]}}
         return settings
+    if kind == "advisor":
+        return settings  # of_run switches it on
     *path, last = PLACES[kind].split(".")
     place = settings
     for key in path:
@@ -247,6 +261,8 @@ def settings_of(subject: str, *, folder: Path, directory: Path) -> dict[str, Any
     place[last] = name
     if kind == "storage":
         place["name"] = "experiences"
+    if kind == "priority_fn":
+        place["enable"] = True
     return settings
 
 
@@ -280,7 +296,7 @@ def line_of(row: dict[str, Any]) -> str:
 def totals(rows: list[dict[str, Any]]) -> str:
     """Return how many were found, and by whom."""
     lines = [f"\n{len(rows)} wrong parts"]
-    for source in ("own", "kit"):
+    for source in SETS:
         part = [row for row in rows if row["set"] == source]
         counts = Counter(verdict_of(row) for row in part)
         in_run = sum(bool(row["audit"] or has_failed(row)) for row in part)

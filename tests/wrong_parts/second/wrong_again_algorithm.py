@@ -135,7 +135,7 @@ class EditsAdvantagesLaterPolicyLossFn(_Gradient):
     """Changes the batch."""
 
     def __call__(self, logprob, action_mask, advantages, **kwargs: Any):
-        if self.num_calls >= 12:
+        if self.num_calls >= 4:
             advantages.neg_()
         return super().__call__(logprob, action_mask, advantages)
 

@@ -11,6 +11,7 @@ from trinity.extend import ComponentSpec, hookimpl
 TRINITY_PLUGIN_API = 1
 QUEUE = frozenset({"waiting", "put_back", "drop_older", "in_order"})
 ENGINE = frozenset({"logprobs", "seeded_by_key", "weights:memory", "scores", "stop_strings"})
+ENGINE |= {"busy_s", "in_flight", "structure"}
 TRAINER = frozenset({"ref_logprob", "entropys"})
 IN_ORDER = frozenset({"in_order"})
 
@@ -57,7 +58,7 @@ ALGORITHM = {
     "advantage_fn/knows_one_group": "scores the first group and gives all others 0",
     "policy_loss_fn/takes_the_neighbours": "weighs each row by the advantage of the row before",
     "policy_loss_fn/rests": "is 0 in every second call",
-    "policy_loss_fn/edits_advantages_later": "negates the advantages in place from call 12 on",
+    "policy_loss_fn/edits_advantages_later": "negates the advantages in place from call 4 on",
     "policy_loss_fn/reports_zero": "says that its loss is 0",
     "policy_loss_fn/keeps_all": "keeps each graph that it made",
     "policy_loss_fn/drops_at_random": "drops a tenth of the tokens by torch's generator",
