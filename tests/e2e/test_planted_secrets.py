@@ -67,6 +67,27 @@ class TellsAll(Workflow):
         reply.metrics = {f"judged by {told[0]}": 1.0}
         return [reply]
 '''
+LATE = '''
+import logging
+import os
+
+from trinity.common.workflows import WORKFLOWS, Workflow
+
+logger = logging.getLogger("trinity.late")
+
+
+@WORKFLOWS.register_module("logs_in_late")
+class LogsInLate(Workflow):
+    """Gets a key after the start of the run; a key stands in the text of its row, too."""
+
+    def run(self):
+        os.environ["JUDGE_API_KEY"] = "planted/late+4711"
+        for one in (os.environ["JUDGE_API_KEY"], self.task.raw_task["question"]):
+            logger.warning("asking with %s", one)
+            print("asking with", one, flush=True)
+        raise RuntimeError(f"401: planted/late+4711 and {self.task.raw_task['question']}")
+'''
+IN_A_ROW = "sk-planted4711abcdefgh"  # as a vendor writes it, in a text that no setting names
 AGENT = """
 import json, os, urllib.request
 
@@ -168,6 +189,30 @@ def test_a_local_run_leaves_no_secret_in_its_directory_nor_on_the_terminal(
     assert "asking with ****" in ended.stdout
     assert "asking with ****" in (run_dir / "trinity.log").read_text()
     assert_no_secret(run_dir, ended.stdout, ended.stderr)
+
+
+@pytest.mark.parametrize(
+    "place", ["--local", pytest.param("over Ray", marks=[pytest.mark.ray, pytest.mark.acceptance])]
+)
+def test_a_key_that_comes_late_and_one_in_the_text_of_a_row_leave_in_no_line(
+    place, config_dict, taskset, rows, write_yaml, plugin_dir, trinity, run_dir, status_of
+) -> None:
+    row = {"question": f"say {IN_A_ROW} twice", "answer": "1"}
+    rows.write_text((json.dumps(row) + "\n") * 4)
+    taskset["default_workflow_type"] = "logs_in_late"
+    del taskset["default_reward_fn_type"]
+    config_dict["explorer"] |= {"max_retry_times": 0}
+    options = ["--local"] if place == "--local" else []
+    folder = plugin_dir(LATE)
+
+    ended = trinity("run", *options, "--config", write_yaml(config_dict), "--plugin-dir", folder)
+
+    said = [ended.stdout, ended.stderr, status_of()["error"]]
+    said += [path.read_text() for path in run_dir.rglob("*.log")]
+    assert ended.code == 1
+    assert "401: **** and say **** twice" in status_of()["error"]
+    assert "asking with ****" in "".join(said)
+    assert [one for one in ("planted/late+4711", IN_A_ROW) if one in "".join(said)] == []
 
 
 def test_the_configuration_of_a_run_keeps_interpolations_as_written(

@@ -42,6 +42,21 @@ def test_a_secret_is_hidden_as_a_setting_and_in_texts(path, value) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("got sk-abcDEF0123456789xyz here", "got **** here"),
+        ("ghp_0123456789abcdefABCDEF", "****"),
+        ("token=hf_abcdefghij0123456789.", "token=****."),
+        ("AKIAIOSFODNN7EXAMPLE1", "****"),
+        ("sk-learn and task-0123456789abcdefgh", "sk-learn and task-0123456789abcdefgh"),
+        ("sk-a-name-without-any-digits", "sk-a-name-without-any-digits"),
+    ],
+)
+def test_what_vendors_write_as_a_key_is_hidden_wherever_it_comes_from(text, shown) -> None:
+    assert Masker().text(text) == shown
+
+
+@pytest.mark.parametrize(
     ("path", "value"),
     [
         ("a.max_tokens", 512000),

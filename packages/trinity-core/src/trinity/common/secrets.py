@@ -68,6 +68,9 @@ _IN_ADDRESS = re.compile(
 _OPTION = re.compile(  # --name value, --name=value
     r"(?<![\w-])--?(?P<name>[a-z][\w.-]{0,60})(?:=|[ \t]+)(?P<value>[^\s\"']+)", re.IGNORECASE
 )
+_KEY = re.compile(  # as vendors write theirs: known wherever it stands
+    r"(?<![\w-])(?:sk-|hf_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|AIza)(?=[\w-]*\d)[\w-]{16,}"
+)
 MASKED = re.compile(r"^\*{4}$|://\S*\*{4}|(?<![\w-])--?[a-z][\w.-]*[=\s]\*{4}", re.IGNORECASE)
 _LINE_END = r"(?:\s*\n\s*)?"
 
@@ -146,8 +149,8 @@ class Masker:
         return text
 
     def text(self, text: str) -> str:
-        """Return a text without known secrets, and those of addresses and command lines."""
-        text = self.known(text)
+        """Return a text without known secrets, those of addresses and options, and keys."""
+        text = _KEY.sub(MASK, self.known(text))
         text = _IN_ADDRESS.sub(_hidden, text) if "://" in text else text
         return _OPTION.sub(_hidden_option, text) if "-" in text else text
 

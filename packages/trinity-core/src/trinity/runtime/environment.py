@@ -6,6 +6,8 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from trinity.common.secrets import remember, secrets_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -23,3 +25,16 @@ def environment(variables: Mapping[str, object]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def mask_late_secrets() -> None:
+    """Mask, from now on, what is set in this process's environment under the name of a secret."""
+    put = os.putenv
+    if put.__module__ == __name__:
+        return
+
+    def putenv(name: bytes, value: bytes) -> None:  # of os.environ
+        put(name, value)
+        remember(secrets_of({os.fsdecode(name): os.fsdecode(value)}, env={}))
+
+    os.putenv = putenv

@@ -12,7 +12,7 @@ from trinity.common.config import Config, load_config, prepared_stages
 from trinity.common.config.kept import remember_secrets
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.runtime.display import Display
-from trinity.runtime.environment import environment
+from trinity.runtime.environment import environment, mask_late_secrets
 from trinity.runtime.error_context import no_exit
 from trinity.runtime.interrupt import Interrupt
 from trinity.runtime.preflight import (
@@ -63,6 +63,7 @@ def run(
     set_threads()
     given = config if isinstance(config, Config) else load_config(config)
     holds_secrets = remember_secrets(given, env=os.environ)
+    mask_late_secrets()
     display = Display(console, title=given.name)
     stopping, watch = Interrupt(display.say), watch_of(given, say=display.say)
     with stopping as stop, plugins_of(given) as manager, no_exit(), watch:

@@ -25,6 +25,7 @@ from trinity.errors import ConfigError
 from trinity.extend import PluginManager, set_manager
 from trinity.extend.held import HELD
 from trinity.extend.plugin_dir import stand_in
+from trinity.runtime.environment import mask_late_secrets
 from trinity.runtime.ray.worker import WorkerContext, worker_log
 from trinity.runtime.record.rundir import RunDir
 
@@ -254,6 +255,7 @@ class WorkerSpec:
         """
         self._take_environment()
         remember(self.secrets)
+        mask_late_secrets()
         rundir = RunDir(self.directory)
         worker_log(rundir.logs / f"{name}.log", level=self.log_level, say=say)
         _enter_directory(self.working_directory)
