@@ -152,7 +152,7 @@ class ContinuousExplorer(Explorer):
             metrics: Metrics = {
                 **self._metrics.of_step(numbers, busy_s=self._own.busy_s),
                 "rollout/hung_threads": float(self._own.num_hung),
-                "groups/running": float(len(buffer.running)),
+                "groups/running": float(buffer.num_running),
                 "groups/waiting": float(buffer.num_ready),
                 "groups/overtaken": float(num_overtaken),
                 "age/in_flight": float(num_lag),
@@ -170,7 +170,7 @@ class ContinuousExplorer(Explorer):
         """Return whether no group runs, and none will begin."""
         with self._changed:
             is_wanted = self._buffer.num_wanted < self._most_wanted and not self._is_out
-            return not (self._buffer.running or is_wanted)
+            return not (self._buffer.num_running or is_wanted)
 
     def check(self) -> None:
         """Raise what the thread failed by that follows the groups."""
@@ -267,7 +267,7 @@ class ContinuousExplorer(Explorer):
         batch, place = name_of_group(number, batch_size=self._batch_size)
         self._own.begin(number, self._orders(task, batch=batch, number=place))
         self._began[number] = time.monotonic()
-        self._metrics.runs(num_running=len(self._buffer.running))
+        self._metrics.runs(num_running=self._buffer.num_running)
         self._start_pump()
 
     def _start_pump(self) -> None:
@@ -315,7 +315,7 @@ class ContinuousExplorer(Explorer):
         """Write what a group left, or let another take its place."""
         faults = [report for report in reports if not is_cut(report)]
         with self._changed:  # all that may begin has begun
-            is_alone = len(self._buffer.running) == 1
+            is_alone = self._buffer.num_running == 1
         if is_alone or self._watch.is_enough(faults):
             self._watch.check(faults)  # the first that ends says little of those that run
         self._tell(faults, what=f"group {self._name(number)}")
@@ -340,7 +340,7 @@ class ContinuousExplorer(Explorer):
                 else:
                     self._metrics.dropped(own)
                     self._note_in_vain()
-                self._metrics.runs(num_running=len(self._buffer.running))
+                self._metrics.runs(num_running=self._buffer.num_running)
                 self._begin_groups()
                 self._buffer.notify()
 

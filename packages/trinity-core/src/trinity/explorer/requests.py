@@ -224,13 +224,15 @@ class RequestQueues:
         self.queues: list[deque[RequestGroup]] = [deque() for _ in range(count)]
         self._limits = limits
         self._calls: dict[RequestGroup, RequestBatch] = {}  # of what waits or runs
+        self._num_open = [0] * count  # of them, by engine
 
     def add(self, call: RequestBatch, orders: Sequence[RolloutRequest]) -> None:
         """Queue the orders of a call, those of a task for one engine."""
         limits = self._limits
         for piece in request_groups(orders, mode=limits.mode, max_at_once=limits.max_at_once):
-            self._calls[piece] = call
-            self.queues[self.of(piece.orders[0][1])].append(piece)
+            self._calls[piece], number = call, self.of(piece.orders[0][1])
+            self.queues[number].append(piece)
+            self._num_open[number] += 1
 
     def of(self, order: RolloutRequest) -> int:
         """Return the number of the engine that answers an order."""
@@ -242,7 +244,12 @@ class RequestQueues:
 
     def ended(self, piece: RequestGroup) -> None:
         """Forget a piece whose orders all ended."""
-        self._calls.pop(piece, None)
+        if self._calls.pop(piece, None) is not None:
+            self._num_open[self.of(piece.orders[0][1])] -= 1
+
+    def num_running(self, number: int) -> int:
+        """Return how many pieces an engine works on."""
+        return self._num_open[number] - len(self.queues[number])
 
     def where(self, name: Hashable) -> str:
         """Return which engine answers the orders of a call."""
@@ -265,3 +272,4 @@ class RequestQueues:
         for queue in self.queues:
             queue.clear()
         self._calls.clear()
+        self._num_open = [0] * len(self.queues)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import threading
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,9 @@ class RolloutBuffer:
         self.version = 0  # policy version that units begin with now
         self.num_consumed = 0  # groups, in the whole run
         self.slots: dict[int, RolloutUnit] = {}  # by number, oldest first
+        # Of these, so that nothing done for one group looks at all: there may be thousands.
+        self._running: dict[int, RolloutUnit] = {}  # oldest first
+        self._ready: list[int] = []  # sorted
         self._fills = gives_again
         self._last_taken: list[tuple[int, int]] = []  # numbers and rows of the last batch
         self._earlier: SyncPolicy | None = None  # wider, of units below the next number
@@ -100,36 +104,41 @@ class RolloutBuffer:
     @property
     def running(self) -> dict[int, RolloutUnit]:
         """Return the units in flight."""
-        return self._in_state(UnitState.RUNNING)
+        with self.changed:  # a rollout may begin meanwhile
+            return dict(self._running)
+
+    @property
+    def num_running(self) -> int:
+        """Return how many units are in flight."""
+        return len(self._running)
 
     @property
     def num_ready(self) -> int:
         """Return how many units ended and were not consumed."""
-        return len(self._in_state(UnitState.READY))
+        return len(self._ready)
 
     @property
     def num_wanted(self) -> int:
         """Return how many groups were begun and not dropped in the whole run."""
-        held = sum(one.state is not UnitState.CONSUMED for one in self.slots.values())
-        return self.num_consumed + held
+        return self.num_consumed + len(self._running) + len(self._ready)
 
     def begin(self, *, task: Mapping[str, int] | None = None) -> RolloutUnit:
         """Admit the next unit, with the weights of now."""
         self.begun += 1
-        self.slots[self.begun] = RolloutUnit(self.begun, self.version, task=dict(task or {}))
-        return self.slots[self.begun]
+        one = RolloutUnit(self.begun, self.version, task=dict(task or {}))
+        self.slots[self.begun] = self._running[self.begun] = one
+        return one
 
     def cancel(self, number: int) -> None:
         """Take back the youngest unit: it had no tasks."""
-        del self.slots[number]
+        self._free(number)
         self.begun = number - 1
 
     def finish(self, number: int, count: int) -> None:
         """Note how many rows a unit left; a group that left none is dropped."""
-        one = self.slots[number]
-        one.state, one.left = UnitState.READY, count
+        self._move(self.slots[number], UnitState.READY, left=count)
         if not count and self.policy.in_groups:
-            del self.slots[number]
+            self._free(number)
         self._free_consumed_steps()
         self.notify()
 
@@ -176,23 +185,17 @@ class RolloutBuffer:
 
         A younger group that is consumed does not move the window: it begins at the oldest one left.
         """
-        waiting = [n for n, one in self.slots.items() if one.state is not UnitState.CONSUMED]
-        found: list[int] = []
-        while waiting and len(found) < self.batch:
-            ready = (n for n in waiting if self.slots[n].state is UnitState.READY)
-            oldest = next(ready, None)
-            if oldest is None or oldest > waiting[0] + self.policy.window - 1:
-                break
-            found.append(oldest)
-            waiting.remove(oldest)
-        return found
+        # Beside an older group that is ready itself, any is in the window: those that run count.
+        oldest = next(iter(self._running), None)
+        last = ALL if oldest is None else oldest + self.policy.window - 1
+        return self._ready[: min(self.batch, bisect_right(self._ready, last))]
 
     def consume_groups(self) -> list[int]:
         """Return the groups of the next batch; they are consumed."""
         numbers = self.ready_groups()
         self._last_taken = [(number, self.slots[number].left) for number in numbers]
         for number in numbers:
-            self.slots[number].state, self.slots[number].left = UnitState.CONSUMED, 0
+            self._move(self.slots[number], UnitState.CONSUMED, left=0)
         self.num_consumed += len(numbers)
         return numbers
 
@@ -206,8 +209,9 @@ class RolloutBuffer:
         while self._last_taken and (count or self.policy.in_groups):
             number, taken = self._last_taken.pop()
             again = taken if self.policy.in_groups else min(taken, count)
-            one = self.slots.setdefault(number, RolloutUnit(number, self.version, UnitState.READY))
-            one.state, one.left, count = UnitState.READY, one.left + again, count - again
+            gone = RolloutUnit(number, self.version, UnitState.CONSUMED)
+            one, count = self.slots.setdefault(number, gone), count - again
+            self._move(one, UnitState.READY, left=one.left + again)
             if again < taken:
                 self._last_taken.append((number, taken - again))
         self.slots = dict(sorted(self.slots.items()))
@@ -217,13 +221,14 @@ class RolloutBuffer:
         self.version = version
         if frees and self.policy.frees is Frees.WEIGHT_SYNC:
             for number in [n for n, one in self.slots.items() if n <= last and self._is_over(one)]:
-                del self.slots[number]
+                self._free(number)
 
     # --- what is told of it -------------------------------------------------------------------
 
     def num_overtaken(self, numbers: Sequence[int]) -> int:
         """Return how many groups still run that are older than the youngest of these."""
-        return sum(number < max(numbers, default=0) for number in self.running)
+        youngest = max(numbers, default=0)
+        return sum(number < youngest for number in self.running)
 
     def off_policy_steps(self, train_steps: int) -> int:
         """Return the train steps that the oldest unit not consumed has not seen."""
@@ -264,7 +269,7 @@ class RolloutBuffer:
             RolloutUnit(number, version, name, left, dict(task))
             for number, name, version, left, task in rows
         ]
-        self.slots = {one.number: one for one in units}
+        self._hold(units)
         if self.policy.in_groups:
             self._first_of_now = self.begun + 1
             self._earlier = replace(
@@ -273,15 +278,31 @@ class RolloutBuffer:
                 window=max(self.policy.window, state["window"]),
             )
             return
-        self.begun -= len(self.running)
-        self.slots = {number: one for number, one in self.slots.items() if number <= self.begun}
+        self.begun -= self.num_running
+        self._hold([one for one in units if one.number <= self.begun])
         self._free_consumed_steps()
 
     # --- within -------------------------------------------------------------------------------
 
-    def _in_state(self, state: UnitState) -> dict[int, RolloutUnit]:
-        with self.changed:  # a rollout may begin meanwhile
-            return {number: one for number, one in self.slots.items() if one.state is state}
+    def _hold(self, units: Sequence[RolloutUnit]) -> None:
+        """Let these be all there are."""
+        self.slots = {one.number: one for one in units}
+        self._running = {n: one for n, one in self.slots.items() if one.state is UnitState.RUNNING}
+        self._ready = sorted(n for n, one in self.slots.items() if one.state is UnitState.READY)
+
+    def _move(self, one: RolloutUnit, state: UnitState, *, left: int) -> None:
+        self._forget(one)
+        if state is UnitState.READY:
+            insort(self._ready, one.number)
+        one.state, one.left = state, left
+
+    def _free(self, number: int) -> None:
+        self._forget(self.slots.pop(number))
+
+    def _forget(self, one: RolloutUnit) -> None:
+        self._running.pop(one.number, None)
+        if one.state is UnitState.READY:
+            del self._ready[bisect_left(self._ready, one.number)]
 
     def _take(self, count: int, *, last: float = ALL) -> list[tuple[int, int]]:
         """Count rows as consumed, the oldest first; return how many of which step."""
@@ -304,4 +325,4 @@ class RolloutBuffer:
             oldest = next(iter(self.slots.values()))
             if not self._is_over(oldest):
                 return
-            del self.slots[oldest.number]
+            self._free(oldest.number)

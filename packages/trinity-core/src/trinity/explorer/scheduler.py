@@ -18,6 +18,7 @@ slots serve the oldest orders first.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from trinity.explorer.requests import RequestGroup, RolloutRequest
 
 
+SWITCH_S = 2e-5  # interval of Python's lock for each rollout; 5 ms up to 250 of them
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
 
 
@@ -82,12 +84,16 @@ class Scheduler:
         self._idle: list[Slot] = []
         self._abandoned: list[Slot] = []
         self._num_slots_made = 0
-        self._active: set[RunningRollout] = set()
+        self._active: dict[RunningRollout, None] = {}  # the one whose time is up first stands first
         self._lanes = RequestQueues(len(engines), limits)
         self._done: list[
             tuple[Hashable, list[RolloutResult]]
         ] = []  # that began, and nobody asked for
         self._error: BaseException | None = None  # ends the run
+        # A thread that waits for Python's lock wakes up once an interval to ask for it: with
+        # thousands of them at 5 ms, waking up would be all that the processor does.
+        num_threads = limits.num_slots * len(engines)
+        sys.setswitchinterval(max(sys.getswitchinterval(), num_threads * SWITCH_S))
 
     @property
     def num_hung(self) -> int:
@@ -206,8 +212,7 @@ class Scheduler:
     def _fill_slots(self) -> None:
         wave: list[RequestGroup] = []
         for number, lane in enumerate(self._lanes.queues):
-            busy = {a.piece for a in self._active if self._lanes.of(a.attempt.order) == number}
-            num_free = self._limits.num_slots - len(busy)
+            num_free = self._limits.num_slots - self._lanes.num_running(number)
             wave += [lane.popleft() for _ in range(min(len(lane), num_free))]
         for piece in wave:  # all of them, for the engine, before the first one asks it
             self._begin(piece)
@@ -223,7 +228,7 @@ class Scheduler:
 
     def _wait_or_give_up(self, at_most_s: float) -> None:
         now = time.monotonic()
-        first = min((active.deadline for active in self._active), default=now + LOOK_S)
+        first = next((active.deadline for active in self._active), now + LOOK_S)
         if not self._changed.wait(min(max(0.0, first - now), at_most_s, LOOK_S)):
             self._give_up_late_ones()
 
@@ -249,7 +254,7 @@ class Scheduler:
             self._start(following)
 
     def _abandon(self, active: RunningRollout) -> None:
-        self._active.discard(active)
+        self._active.pop(active, None)
         active.attempt.abandon()
         order = active.attempt.order
         active.slot.leave(f"{order.workflow.name}-{order.key.task}-{order.key.run}")
@@ -274,7 +279,7 @@ class Scheduler:
         with self._changed:
             if active.attempt.is_abandoned:  # too late; its slot was told to end
                 return None
-            self._active.discard(active)
+            self._active.pop(active, None)
             return self._following(active, ended, slot=active.slot)
 
     def _following(
@@ -367,7 +372,7 @@ class Scheduler:
             began=now if began is None else began,
             deadline=now + self._limits.timeout_s,
         )
-        self._active.add(active)
+        self._active[active] = None
         return active
 
     def _free_slot(self) -> Slot:

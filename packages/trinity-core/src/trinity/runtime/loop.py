@@ -109,7 +109,7 @@ class Loop:
         if self._parts.groups is not None:
             is_out = self._parts.groups.is_out and not self._available()
             return self._rollouts.is_evaluating or (is_wanted and not is_out)
-        return is_wanted or bool(self._buffer.running) or self._rollouts.is_evaluating
+        return is_wanted or self._buffer.num_running > 0 or self._rollouts.is_evaluating
 
     # --- one thing each -----------------------------------------------------------------------
 

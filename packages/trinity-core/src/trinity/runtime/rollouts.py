@@ -206,7 +206,7 @@ class Rollouts:
 
     def _report_long_wait(self) -> None:
         """Say now and then what is waited for; of groups the explorer says it."""
-        is_busy = self._is_evaluating or (self._parts.groups is None and self._buffer.running)
+        is_busy = self._is_evaluating or (self._parts.groups is None and self._buffer.num_running)
         waited_s = time.monotonic() - self._since
         if not is_busy or waited_s < self._patience_s:
             return
