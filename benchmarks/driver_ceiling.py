@@ -18,7 +18,6 @@ import argparse
 import itertools
 import json
 import math
-import os
 import shutil
 import subprocess
 import sys
@@ -103,15 +102,12 @@ def measured(size: int, *, place: str, shape: str, storage: str) -> Cost:
         (folder / "run.json").write_text(json.dumps(settings))
         (folder / "plugins").mkdir()
         shutil.copy(HERE / "driver_ceiling_parts.py", folder / "plugins")
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-        environment["TRINITY_PLUGIN_DIRS"] = str(folder / "plugins")
-        environment["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-        command = [sys.executable, __file__, "--one", str(folder), "--places", place]
+        command = ["env", "OMP_NUM_THREADS=1", "RAY_USAGE_STATS_ENABLED=0"]
+        command += [f"TRINITY_PLUGIN_DIRS={folder / 'plugins'}", sys.executable, __file__]
+        command += ["--one", str(folder), "--places", place]
         log = folder / "log"
         with log.open("w") as output:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, stdout=output, stderr=output, check=False
-            )
+            done = subprocess.run(command, cwd=folder, stdout=output, stderr=output, check=False)
         clocks = list(folder.glob("runs/**/clock.jsonl"))
         if done.returncode or not clocks:
             raise SystemExit(f"the run with {size} rollouts failed:\n{log.read_text()[-3000:]}")
@@ -134,9 +130,7 @@ def cost_of(rows: list[dict[str, Any]], *, size: int, batch: int) -> Cost:
     )
 
 
-def settings_of(
-    size: int, *, folder: Path, place: str, shape: str, storage: str
-) -> dict[str, Any]:
+def settings_of(size: int, *, folder: Path, place: str, shape: str, storage: str) -> dict[str, Any]:
     """Return the configuration of a run with so many rollouts in flight."""
     from trinity_testing.tiny import make_tiny_model
 

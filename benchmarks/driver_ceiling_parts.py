@@ -49,8 +49,10 @@ LAYERS = {  # what is counted as what; a call within another is counted once, as
     "buffer": [
         (
             f"{_EXPLORER}.rollout_buffer:RolloutBuffer",
-            ["begin", "finish", "ready_groups", "consume_groups", "num_overtaken"]
-            + ["off_policy_steps", "weights_synced", "num_rows"],
+            [
+                *("begin", "finish", "ready_groups", "consume_groups", "num_overtaken"),
+                *("off_policy_steps", "weights_synced", "num_rows"),
+            ],
         )
     ],
     "pipeline": [("trinity.buffer.pipeline:ExperiencePipeline", ["process"])],

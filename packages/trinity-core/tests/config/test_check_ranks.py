@@ -57,6 +57,23 @@ def test_the_way_of_fsdp2_is_refused_with_several_whole_models(said) -> None:
     assert "trainer." not in said(*TWO_SHARE, "trainer.offload_policy=true")
 
 
+@pytest.mark.parametrize("size", [3, 0])
+def test_copies_of_the_weights_have_as_many_ranks_each(said, size) -> None:
+    """HSDP: four ranks are one copy, or two copies of two ranks."""
+    four = ("trainer.num_ranks=4", "trainer.trainer_strategy=fsdp2")
+    message = f"trainer.fsdp_size: is {size}, which does not divide trainer.num_ranks 4."
+
+    assert message in said(*four, f"trainer.fsdp_size={size}")
+    assert "fsdp_size" not in said(*four, "trainer.fsdp_size=2")
+    assert "fsdp_size" not in said(*four)
+
+
+def test_adapters_may_stand_beside_weights_that_are_sharded(said) -> None:
+    lora = "model.lora_configs=[{name: a, lora_rank: 4}]"
+
+    assert "trainer.trainer_strategy" not in said(*TWO_SHARE, lora)
+
+
 BOTH = {"param_offload", "optimizer_offload"}
 FSDP2 = "trainer.trainer_strategy=fsdp2"
 

@@ -265,3 +265,13 @@ def our_engine(monkeypatch):
         return Manager(missing)
 
     return make
+
+
+def test_copies_of_the_weights_need_as_much_as_their_own_ranks_share() -> None:
+    """HSDP: of eight ranks four share a copy, so each holds a quarter."""
+    shape = known_shape("Qwen2.5-7B")
+    four = TrainerMemory(shape=shape, strategy="fsdp2", num_ranks=4)
+    eight = TrainerMemory(shape=shape, strategy="fsdp2", num_ranks=8, fsdp_size=4)
+
+    assert eight.at_rest == four.at_rest == 12 * shape.parameters / 4
+    assert eight.peak(4096) == four.peak(4096)

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import torch
 from torch import distributed
+from torch.distributed.tensor import DTensor
 from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.explorer import ExplorerConfig
-from trinity.common.config.model import ModelConfig
+from trinity.common.config.model import LoRAConfig, ModelConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.errors import TrinityError
@@ -47,7 +48,7 @@ BUDGETS = {"apart": 80, "mask": 80, "stem": 800}  # tokens of a micro-batch, whe
 
 
 def a_spread_trainer(
-    model_path, way, *, group=None, strategy="fsdp2", sequence=1, budget=None, **settings
+    model_path, way, *, group=None, strategy="fsdp2", sequence=1, budget=None, lora=(), **settings
 ):
     """Return a GRPO trainer with a reference; ``sequence`` ranks of several share each sequence."""
     config = SimpleNamespace(
@@ -70,7 +71,7 @@ def a_spread_trainer(
             **settings,
         ),
         synchronizer=SimpleNamespace(sync_timeout=60.0),
-        model=ModelConfig(),
+        model=ModelConfig(lora_configs=list(lora)),
         explorer=ExplorerConfig(),
     )
     return TorchTrainer(config, model_path=str(model_path), total_steps=10, seed=0, group=group)
@@ -203,6 +204,66 @@ def share_sequences(folder: Path, *, rank: int, size: int) -> None:
     torch.save(found, folder / f"rank-{rank}.pt")
 
 
+def train_adapters(model_path, folder: Path, *, group) -> None:
+    """Write what adapters and metrics are after three steps, and after a fourth by the other.
+
+    Each strategy goes on from what the other has saved.
+    """
+    lora = [LoRAConfig(lora_rank=4, lora_alpha=8)]
+    rank = distributed.get_rank(group)
+    found = {}
+    for strategy in ("ddp", "fsdp2"):
+        for precision in ("float32", "bfloat16"):
+            options = {"strategy": strategy, "precision": precision, "lora": lora}
+            trainer = a_spread_trainer(model_path, "apart", group=group, **options)
+            found[strategy, precision] = trained(trainer)
+        stem = a_spread_trainer(model_path, "stem", group=group, strategy=strategy, lora=lora)
+        stem.train_step(rows_of("stem"), step=1)
+        found[strategy, "stem"] = stem.snapshot(copy=True).tensors
+        trainer = a_spread_trainer(model_path, "apart", group=group, strategy=strategy, lora=lora)
+        trained(trainer)
+        trainer.save(folder / strategy)
+    sharded = [p for p in trainer.model.parameters() if isinstance(p, DTensor)]
+    found["held"] = sum(p.to_local().numel() for p in sharded), sum(p.numel() for p in sharded)
+    for strategy, other in (("ddp", "fsdp2"), ("fsdp2", "ddp")):
+        trainer = a_spread_trainer(model_path, "apart", group=group, strategy=strategy, lora=lora)
+        trainer.load(folder / other)
+        found["fourth", strategy] = trained(trainer, num_steps=1)
+    torch.save(found, folder / f"rank-{rank}.pt")
+
+
+def train_copies(model_path, folder: Path, *, group) -> None:
+    """Write what ranks train of which two share each copy of the weights (HSDP), and how else."""
+    found = {}
+    ways = {"ddp": {"strategy": "ddp"}, "fsdp2": {}, "hsdp": {"fsdp_size": 2}}
+    for name, options in ways.items():
+        trainer = a_spread_trainer(model_path, "stem", group=group, **options)
+        found[name, "gradient"] = gradient_of(trainer, "stem")[0]
+        trainer = a_spread_trainer(model_path, "apart", group=group, **options)
+        found[name] = trained(trainer)
+        found[name, "held"] = sum(
+            p.to_local().numel() if isinstance(p, DTensor) else p.numel()
+            for p in trainer.model.parameters()
+        )
+        trainer.save(folder / name)
+        if name == "hsdp":
+            parts = a_spread_trainer(
+                model_path, "apart", group=group, sharded_above_gb=0, **options
+            )
+            parts.load(folder / name)
+            parts.save(folder / "parts")
+    for name, options in ways.items():
+        for saved in ("fsdp2", "hsdp", "parts"):
+            trainer = a_spread_trainer(model_path, "apart", group=group, **options)
+            trainer.load(folder / saved)
+            found[name, saved] = trained(trainer, num_steps=1)["weights"]
+    try:
+        a_spread_trainer(model_path, "apart", group=group, fsdp_size=3)
+    except TrinityError as error:
+        found["three"] = str(error)
+    torch.save(found, folder / f"rank-{distributed.get_rank(group)}.pt")
+
+
 def main() -> None:
     """Train beside the others of the group."""
     model_path, folder, rank, size = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:])
@@ -215,6 +276,11 @@ def main() -> None:
         share_sequences(folder, rank=rank, size=size)
         distributed.destroy_process_group()
         return
+    for name, train in {"adapters": train_adapters, "copies": train_copies}.items():
+        if (folder / name).exists():
+            train(model_path, folder, group=group)
+            distributed.destroy_process_group()
+            return
     trainer = a_trainer(model_path, group=group)
     first = rows()
     batch, _ = trainer._preparation.batch_of(first, _no_watch, version=0)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from trinity.explorer.requests import RequestGroup, RolloutRequest
 
 
-SWITCH_S = 2e-5  # interval of Python's lock for each rollout; 5 ms up to 250 of them
+SWITCH_S = 5e-5  # interval of Python's lock for each rollout; 5 ms up to 100 of them
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
 
 

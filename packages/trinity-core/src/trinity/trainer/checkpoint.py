@@ -63,14 +63,20 @@ class Checkpointer:
         self._adapters = adapters
         self._ranks = ranks
         limit = config.trainer.sharded_above_gb * 1e9
-        self._is_split = ranks.is_sharded and dcp_checkpoint.num_bytes(model) > limit
+        is_large = ranks.is_sharded and dcp_checkpoint.num_bytes(model) > limit
+        self._is_split = is_large and adapters is None  # whose states are small
         if self._is_split:
             dcp_checkpoint.check_torch()
 
     def full_weights(self) -> dict[str, Tensor]:
-        """Return all weights, tied ones once, on the first rank; the others give their shards."""
-        named = dict(self._model.named_parameters())
-        return dtensor.gather_state(named, is_kept=self._ranks.rank == 0)
+        """Return all weights, tied ones once, on the first rank; the others give their shards.
+
+        With adapters in them, if there are any; then each rank that has whole weights gets them.
+        """
+        is_kept = self._ranks.rank == 0
+        if self._adapters is not None:
+            return self._adapters.merged(is_kept=is_kept or not self._ranks.is_sharded)
+        return dtensor.gather_state(dict(self._model.named_parameters()), is_kept=is_kept)
 
     def save(
         self,
@@ -105,15 +111,18 @@ class Checkpointer:
 
     def _gathered(self, directory: Path, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Return the optimizer's state on rank 0; its tensors, or where each rank writes them."""
-        rank, size = self._ranks.rank, self._ranks.size
+        rank, size = self._ranks.rank, self._ranks.num_shards
         if not self._is_split:
             state = optimizer.state_dict()
             full = dtensor.gather_state(state["state"], is_kept=rank == 0)
             return {"optimizer": {**state, "state": full}}
         tensors, rest = dcp_checkpoint.split_state(self._model, optimizer)
-        self._ranks.on_each_rank(
-            lambda: dcp_checkpoint.save_shard(tensors, directory, rank=rank, size=size)
-        )
+
+        def write_own() -> None:
+            if rank < size:  # the others have copies
+                dcp_checkpoint.save_shard(tensors, directory, rank=rank, size=size)
+
+        self._ranks.on_each_rank(write_own)
         self._ranks.on_rank_zero(lambda: dcp_checkpoint.check_all_written(directory, size=size))
         return {"optimizer": rest, "is_parted": True}
 

@@ -51,11 +51,12 @@ def scatter_weights(module: nn.Module, weights: Mapping[str, Tensor] | None) -> 
     No rank but the first ever has more than its shards and those of one weight.
 
     Args:
-        module: whose weights are sharded.
+        module: whose weights are sharded; one that is not, as an adapter's, stays as it is.
         weights: full ones by name; None: the first rank has them.
     """
     for name, parameter in module.named_parameters():
-        assert isinstance(parameter, DTensor)
+        if not isinstance(parameter, DTensor):
+            continue
         mesh = parameter.device_mesh
         like = {"dtype": parameter.dtype, "device": mesh.device_type}
         if weights is None:

@@ -16,6 +16,7 @@ never averaged: shares of a batch add up to it.
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +29,15 @@ from torch.distributed.fsdp import (
     OffloadPolicy,
     fully_shard,
 )
+from torch.distributed.tensor import DTensor
 
-from trinity.errors import ModelError, NotSupportedYetError
+from trinity.errors import ConfigError, ModelError, NotSupportedYetError
 from trinity.trainer.dtensor import scatter_weights
 from trinity.trainer.microbatch import ModelInputs
 from trinity.trainer.policy import PLAIN, Policy, TokenScores, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch.distributed.device_mesh import DeviceMesh
 
@@ -51,12 +53,25 @@ class FSDPPolicy(Policy):
 
     Args:
         policy: without weights, and with what is known of its prefix sharing.
-        mesh: the ranks, in one dimension.
+        mesh: the ranks, in one dimension; in two (replicate, shard) where several groups of them
+            have the weights (HSDP).
+        adapters: weights beside the model's that each rank has whole: they are small, and their
+            gradients are summed as those of ddp are.
         is_offloaded: shards, their gradients and the optimizer's states are in CPU memory, and a
             unit's weights come to the GPU for its pass.
+
+    Raises:
+        ConfigError: this torch cannot leave adapters whole.
     """
 
-    def __init__(self, policy: Policy, *, mesh: DeviceMesh, is_offloaded: bool = False) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        mesh: DeviceMesh,
+        adapters: Sequence[nn.Parameter] = (),
+        is_offloaded: bool = False,
+    ) -> None:
         super().__init__(policy.module, precision=policy.precision, device=policy.device)
         self.sharing = policy.sharing
         self._root = _Root(policy)
@@ -71,6 +86,12 @@ class FSDPPolicy(Policy):
             )
             embedding = policy.module.get_input_embeddings()
             embedding.register_forward_hook(lambda _module, _given, states: states.float())
+        whole: dict[str, Any] = {"ignored_params": set(adapters)} if adapters else {}
+        if not whole.keys() <= inspect.signature(fully_shard).parameters.keys():
+            raise ConfigError(
+                f"model.lora_configs: torch {torch.__version__} cannot shard a model around its "
+                "adapters (fsdp2). Use a later torch, or trainer.trainer_strategy: ddp."
+            )
         for unit in (*_layers(policy.module), self._root):
             fully_shard(
                 unit,
@@ -78,6 +99,7 @@ class FSDPPolicy(Policy):
                 reshard_after_forward=True,
                 mp_policy=rounding,
                 offload_policy=offload,
+                **whole,
             )
         for module in self._root.modules():  # of each unit: the root does not speak for the others
             if isinstance(module, FSDPModule):
@@ -232,16 +254,23 @@ def layout_of(module: nn.Module) -> list[list[Any]]:
 def fill(
     module: nn.Module, source: nn.Module | None, *, ranks: Ranks, device: torch.device
 ) -> None:
-    """Give a sharded model weights and buffers; all ranks call it at once.
+    """Give a sharded model weights, adapters and buffers; all ranks call it at once.
 
     Args:
         module: the model, with memory for this rank's shards.
         source: the same with full weights; None: another rank has it.
         ranks: the processes.
-        device: that buffers are on.
+        device: that buffers and adapters are on.
     """
     weights = None if source is None else dict(source.named_parameters())
     scatter_weights(module, weights)
+    for name, parameter in module.named_parameters():
+        if not isinstance(parameter, DTensor):
+            whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+            if weights is not None:
+                whole.copy_(weights[name].detach())
+            ranks.broadcast(whole)
+            parameter.data = whole
     theirs = {} if source is None else dict(source.named_buffers(remove_duplicate=False))
     for path, part in module.named_modules():
         for name, buffer in part.named_buffers(recurse=False, remove_duplicate=False):

@@ -9,10 +9,13 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
+from trinity.trainer import dtensor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from torch import Tensor, nn
@@ -74,7 +77,7 @@ class Adapters:
         if is_first:  # what layers add to the embedding is summed in float32, whatever is frozen
             module.get_input_embeddings().register_forward_hook(lambda _m, _given, out: out.float())
         module.eval()
-        if config.path:
+        if config.path and module.device.type != "meta":  # else another rank has their numbers
             self._load_tensors(config.path)
 
     @property
@@ -99,22 +102,29 @@ class Adapters:
         return [part for part in self._module.modules() if hasattr(part, "get_delta_weight")]
 
     @torch.no_grad()
-    def merged(self) -> dict[str, Tensor]:
-        """Return the weights by their names in the plain model, adapters added in."""
-        deltas = {
-            f"{name}.base_layer.weight": part.get_delta_weight(self._name)
-            for name, part in self._module.named_modules()
-            if hasattr(part, "get_delta_weight")
-        }
-        tensors = {}
+    def merged(self, *, is_kept: bool = True) -> dict[str, Tensor]:
+        """Return the weights by their names in the plain model, adapters added in.
+
+        Args:
+            is_kept: False: this rank only gives its shards of them, and gets no tensors.
+        """
+        tensors, adapted = {}, dict(self._adapted())
         for name, parameter in self._module.named_parameters():
             if ".lora_" in name:
                 continue
-            value = parameter.detach()
-            delta = deltas.get(name)
-            plain = name.replace(".base_layer.", ".")
-            tensors[plain] = value if delta is None else value.float() + delta
+            value, part = dtensor.full_tensor(parameter.detach()), adapted.get(name)
+            if not is_kept:
+                continue
+            if part is not None:
+                value = value.float() + part.get_delta_weight(self._name).to(value.device)
+            is_sharded = isinstance(parameter, DTensor)  # else the model has them anyway
+            tensors[name.replace(".base_layer.", ".")] = value.cpu() if is_sharded else value
         return tensors
+
+    def _adapted(self) -> Iterator[tuple[str, Any]]:  # Any: layers of peft
+        for name, part in self._module.named_modules():
+            if hasattr(part, "get_delta_weight"):
+                yield f"{name}.base_layer.weight", part
 
     def save(self, directory: Path) -> None:
         """Write the adapters as peft reads them, into a folder of their own."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trinity.common.config import Config
+    from trinity.common.config.model import LoRAConfig
     from trinity.trainer.ranks import Ranks
 
 NUM_TOKENS = 16  # of a proxy's vocabulary: the trials use the first eight
@@ -56,9 +57,9 @@ class ModelLoader:
             ModelError: it cannot be loaded.
             NotSupportedYetError: it cannot be what the configuration asks for.
         """
-        if self._ranks.is_sharded:
-            return self._load_sharded(is_trained=True), None
         lora = self._config.model.lora_configs
+        if self._ranks.is_sharded:
+            return self._load_sharded(is_trained=True, lora=lora[0] if lora else None)
         policy = self.load(self._model_path, is_trained=not lora)
         adapters = None
         if lora:
@@ -70,7 +71,7 @@ class ModelLoader:
     def reference(self) -> Policy:
         """Return the frozen model that training began with, as the ranks have it."""
         if self._ranks.is_sharded:
-            return self._load_sharded(is_trained=False)
+            return self._load_sharded(is_trained=False)[0]
         return self._with_sequence_parallelism(self.load(self._model_path, is_trained=False))
 
     def load(
@@ -111,15 +112,25 @@ class ModelLoader:
 
         return try_ulysses(policy, group=self._ranks.sp_group)
 
-    def _load_sharded(self, *, is_trained: bool) -> Policy:
-        """Return a model of which each rank has shards, and which none but the first has read."""
+    def _load_sharded(
+        self, *, is_trained: bool, lora: LoRAConfig | None = None
+    ) -> tuple[Policy, Adapters | None]:
+        """Return a model of which each rank has shards, and which none but the first has read.
+
+        Its adapters are whole on each rank, with the numbers of the first.
+        """
         from trinity.trainer import fsdp
 
         read: list[Policy] = []  # by the first rank
-        cpu = torch.device("cpu")
-        self._ranks.on_rank_zero(
-            lambda: read.append(self.load(self._model_path, is_trained=is_trained, device=cpu))
-        )
+        has_gradients = is_trained and lora is None
+
+        def read_whole() -> None:
+            cpu = torch.device("cpu")
+            read.append(self.load(self._model_path, is_trained=has_gradients, device=cpu))
+            if lora is not None:
+                Adapters(read[0].module, lora)
+
+        self._ranks.on_rank_zero(read_whole)
         source: Any = read[0].module if read else None  # Any: transformers is half typed
         configs: list[Any] = []
         self._ranks.on_each_rank(lambda: configs.append(self._model_config()))
@@ -130,17 +141,20 @@ class ModelLoader:
         sharing = self._tried_proxy(configs[0], is_trained=is_trained).sharing
         module = fsdp.meta_model(
             configs[0],
-            dtype=dtype_of(self._precision, is_trained=is_trained),
+            dtype=dtype_of(self._precision, is_trained=has_gradients),
             is_tied=first["is_tied"],
             trust_remote_code=self._may_run_code,
         )
+        module.requires_grad_(has_gradients)
+        adapters = None if lora is None else Adapters(module, lora)
         self._ranks.on_each_rank(lambda: fsdp.refuse_other_layout(module, first["layout"]))
-        module.requires_grad_(is_trained)
         policy = Policy(module, precision=self._precision, device=self.device)
         policy.sharing = sharing
-        policy = self._sharded(self._with_checkpointing(policy, is_trained=is_trained))
+        own = [] if adapters is None else adapters.parameters
+        policy = self._with_checkpointing(policy, is_trained=is_trained)
+        policy = self._sharded(policy, adapters=own)
         fsdp.fill(module, source, ranks=self._ranks, device=self.device)
-        return policy
+        return policy, adapters
 
     def _tried_proxy(self, config: Any, *, is_trained: bool) -> Policy:
         """Return a proxy of the model, on which what is asked for was tried."""
@@ -159,7 +173,7 @@ class ModelLoader:
         self._with_sequence_parallelism(proxy)
         return proxy
 
-    def _sharded(self, policy: Policy) -> Policy:
+    def _sharded(self, policy: Policy, *, adapters: Sequence[torch.nn.Parameter]) -> Policy:
         from torch.distributed.device_mesh import init_device_mesh
 
         from trinity.trainer.fsdp import FSDPPolicy
@@ -168,8 +182,11 @@ class ModelLoader:
             from trinity.trainer.ulysses import UlyssesPolicy
 
             policy = UlyssesPolicy(policy, group=self._ranks.sp_group)
-        mesh = init_device_mesh(self.device.type, (self._ranks.size,))
-        return FSDPPolicy(policy, mesh=mesh, is_offloaded=self._config.trainer.offload_policy)
+        shape = (self._ranks.size // self._ranks.num_shards, self._ranks.num_shards)
+        mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("replicate", "shard"))
+        mesh = mesh if shape[0] > 1 else mesh["shard"]
+        offload = self._config.trainer.offload_policy
+        return FSDPPolicy(policy, mesh=mesh, adapters=adapters, is_offloaded=offload)
 
     def _model_config(self) -> Any:  # Any: of transformers
         from transformers import AutoConfig

@@ -57,6 +57,7 @@ class Ranks:
     Args:
         group: the ranks; None: this process alone.
         is_sharded: each holds a part of the weights, so that all make the same passes.
+        fsdp_size: how many neighbours share the weights, of which others have copies; -1: all.
         sp_size: how many share each sequence: a sequence-parallel group of neighbours.
         timeout_s: how long one of such a group may wait for another.
 
@@ -69,6 +70,7 @@ class Ranks:
         group: distributed.ProcessGroup | None = None,
         *,
         is_sharded: bool = False,
+        fsdp_size: int = -1,
         sp_size: int = 1,
         timeout_s: float = 0.0,
     ) -> None:
@@ -76,6 +78,12 @@ class Ranks:
         self.is_sharded = is_sharded and group is not None
         self.rank = 0 if group is None else distributed.get_rank(group)
         self.size = 1 if group is None else distributed.get_world_size(group)
+        self.num_shards = min(self.size, fsdp_size) if fsdp_size > 0 else self.size
+        if self.is_sharded and self.size % self.num_shards:
+            raise ConfigError(
+                f"trainer.fsdp_size is {fsdp_size}, which does not divide the trainer's "
+                f"{self.size} ranks. Use one that does, or -1."
+            )
         self.dp_rank, self._sp_rank = divmod(self.rank, sp_size)
         self.dp_size, rest = divmod(self.size, sp_size)
         self._sp_size = sp_size

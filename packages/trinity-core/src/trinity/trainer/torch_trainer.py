@@ -51,10 +51,7 @@ if TYPE_CHECKING:
     from trinity.trainer.microbatch import ModelInputs, Plan
     from trinity.trainer.prefix_tree import Pack
 
-_DDP_ALONE = (
-    "trainer.trainer_strategy fsdp2 shards neither LoRA adapters nor a critic over the "
-    "trainer's ranks. Use ddp."
-)
+_DDP_ALONE = "trainer.trainer_strategy fsdp2 shards no critic over the trainer's ranks. Use ddp."
 _SP_ALONE = (
     "trainer.ulysses_sequence_parallel_size above 1 shares the sequences of neither "
     "LoRA adapters nor a critic between the trainer's ranks. Set it to 1."
@@ -90,10 +87,11 @@ class TorchTrainer(Trainer):
         self._config = config
         self._model_path = model_path
         self._parts = build_algorithm_parts(config.algorithm)
-        if self._ranks.communicates_in_pass and (
-            config.model.lora_configs or self._parts.has_critic
-        ):
-            raise ConfigError(_DDP_ALONE if self._ranks.sp_group is None else _SP_ALONE)
+        is_apart = self._ranks.sp_group is not None
+        if is_apart and (config.model.lora_configs or self._parts.has_critic):
+            raise ConfigError(_SP_ALONE)
+        if self._ranks.is_sharded and self._parts.has_critic:
+            raise ConfigError(_DDP_ALONE)
         self._models = ModelLoader(config, model_path=model_path, ranks=self._ranks)
         self._device = self._models.device
         self._offload = Offload.of(
@@ -192,9 +190,7 @@ class TorchTrainer(Trainer):
             return WeightSnapshot(version=self.version, tensors=self._weights(copy=copy))
 
     def _weights(self, *, copy: bool) -> dict[str, Tensor]:
-        if self._adapters is not None:
-            return self._adapters.merged()
-        if self._ranks.is_sharded:
+        if self._ranks.is_sharded or self._adapters is not None:
             return self._checkpointer.full_weights()
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
         return {name: tensor.clone() for name, tensor in tensors.items()} if copy else tensors
@@ -311,6 +307,7 @@ def _ranks(config: Config, group: ProcessGroup | None) -> Ranks:
     return Ranks(
         group,
         is_sharded=config.trainer.trainer_strategy != "ddp",
+        fsdp_size=config.trainer.fsdp_size,
         sp_size=size,
         timeout_s=config.synchronizer.sync_timeout if size > 1 else 0.0,
     )

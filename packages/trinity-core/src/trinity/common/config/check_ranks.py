@@ -85,11 +85,13 @@ def _of_offloads(config: Config) -> Iterator[Problem]:
 
 def _of_sharding(config: Config, parts: NamedParts) -> Iterator[Problem]:
     """Yield what is trained beside the model, and is not spread with it."""
-    beside = trained_beside(config, parts)
-    if beside:
-        strategy = config.trainer.trainer_strategy
-        message = f"is {strategy}, which does not shard {' and '.join(beside)}. Use ddp."
+    if "a critic" in trained_beside(config, parts):
+        message = f"is {config.trainer.trainer_strategy}, which does not shard a critic. Use ddp."
         yield problem_at(config, "trainer.trainer_strategy", message)
+    size, ranks = config.trainer.fsdp_size, config.trainer.num_ranks
+    if size == 0 or (size > 0 and ranks % size):
+        message = f"is {size}, which does not divide trainer.num_ranks {ranks}. Use one that does."
+        yield problem_at(config, "trainer.fsdp_size", message)
 
 
 def trained_beside(config: Config, parts: NamedParts) -> list[str]:

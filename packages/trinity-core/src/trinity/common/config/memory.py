@@ -120,6 +120,7 @@ class TrainerMemory:
     shape: ModelShape
     strategy: str = "ddp"
     num_ranks: int = 1
+    fsdp_size: int = -1
     precision: str = "float32"
     recomputes: bool = False
     has_reference: bool = False
@@ -129,7 +130,7 @@ class TrainerMemory:
         """Return the bytes between steps: weights, two Adam states, the reference model."""
         p = self.shape.parameters
         reference = (2 if self.precision == "bfloat16" else 4) * p if self.has_reference else 0
-        return (12 * p + reference) / (self.num_ranks if self.is_sharded else 1)
+        return (12 * p + reference) / self.num_shards
 
     def peak(self, tokens: int, *, scored: int | None = None) -> float:
         """Return the bytes at the peak of a step with micro-batches of so many tokens.
@@ -142,7 +143,7 @@ class TrainerMemory:
         layers, num = shape.parameters - shape.root, shape.num_layers
         gradients, rounded, gathered = 4.0 * shape.parameters, 2.0 * shape.parameters, 0.0
         if self.is_sharded:
-            gradients, rounded = gradients / self.num_ranks, 0.0
+            gradients, rounded = gradients / self.num_shards, 0.0
             root, layer = (4.0, 8.0) if is_rounded else (8.0, 12.0)
             gathered = root * shape.root + layer * layers / num
         numbers = (tokens if scored is None else scored) * shape.vocab
@@ -163,7 +164,13 @@ class TrainerMemory:
     @property
     def is_sharded(self) -> bool:
         """Return whether each rank holds a part of the weights."""
-        return self.strategy in {"fsdp", "fsdp2"} and self.num_ranks > 1
+        return self.num_shards > 1
+
+    @property
+    def num_shards(self) -> int:
+        """Return how many ranks share one copy of the weights."""
+        size = self.num_ranks if self.fsdp_size < 1 else min(self.fsdp_size, self.num_ranks)
+        return size if self.strategy in {"fsdp", "fsdp2"} else 1
 
 
 def engine_bytes(shape: ModelShape, *, dtype: str, width: int = 1) -> float:

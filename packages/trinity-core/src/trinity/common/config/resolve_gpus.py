@@ -137,6 +137,7 @@ def trainer_memory(config: Config, machine: Machine, parts: NamedParts) -> Train
         shape=machine.model,
         strategy=trainer.trainer_strategy,
         num_ranks=num_ranks(config, machine),
+        fsdp_size=trainer.fsdp_size,
         precision=trainer.precision,
         recomputes=trainer.gradient_checkpointing,
         has_reference=has_reference(config, parts),

@@ -137,6 +137,13 @@ class TrainerConfig(StrictModel):
         "ddp: each rank has the whole model; fsdp2 or fsdp: sharded weights",
         values=("megatron",),
     )
+    fsdp_size: int = other(
+        -1,
+        "ranks that share the weights (HSDP): fewer than all, such as those of one machine, hold "
+        "one copy; must divide num_ranks; -1: all",
+        used_by=SHARDED,
+        ge=-1,
+    )
     save_interval: int = core(0, "train steps between checkpoints; 0: only at the end", ge=0)
     enable_preview: bool = other(
         False, "show rollouts in a table", used_by="monitors that show tables"
