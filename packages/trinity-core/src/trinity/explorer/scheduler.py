@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from trinity.explorer.requests import RequestGroup, RolloutRequest
 
 
-SWITCH_S = 5e-5  # interval of Python's lock for each rollout; 5 ms up to 100 of them
+SWITCH_S, MAX_SWITCH_S = 1e-4, 1.0  # of Python's lock: for each rollout, and at most
 LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep when it wakes
 
 
@@ -92,8 +92,8 @@ class Scheduler:
         self._error: BaseException | None = None  # ends the run
         # A thread that waits for Python's lock wakes up once an interval to ask for it: with
         # thousands of them at 5 ms, waking up would be all that the processor does.
-        num_threads = limits.num_slots * len(engines)
-        sys.setswitchinterval(max(sys.getswitchinterval(), num_threads * SWITCH_S))
+        interval_s = min(MAX_SWITCH_S, limits.num_slots * len(engines) * SWITCH_S)
+        sys.setswitchinterval(max(sys.getswitchinterval(), interval_s))
 
     @property
     def num_hung(self) -> int:
