@@ -279,3 +279,51 @@ def test_a_state_says_what_it_is_of() -> None:
     assert (state["consume"], state["batch"]) == ("groups", 2)
     assert (state["max_active"], state["window"]) == (6, 3)
     assert state["begun"] == -1  # groups are counted from 0
+
+
+def ready_by_search(buffer):
+    """Return the groups of the next batch by the definition: one after the other, in the window."""
+    waiting = [n for n, one in buffer.slots.items() if one.state is not UnitState.CONSUMED]
+    found = []
+    while waiting and len(found) < buffer.batch:
+        ready = [n for n in waiting if buffer.slots[n].state is UnitState.READY]
+        if not ready or ready[0] > waiting[0] + buffer.policy.window - 1:
+            break
+        found.append(ready[0])
+        waiting.remove(ready[0])
+    return found
+
+
+def step_at_random(buffer, draw):
+    choice = draw.random()
+    running = sorted(buffer.running)
+    if choice < 0.4 and buffer.has_slot:
+        buffer.begin()
+    elif choice < 0.75 and running:
+        buffer.finish(draw.choice(running), draw.choice([0, 1, 3]))
+    elif choice < 0.9:
+        buffer.consume_groups()
+        if draw.random() < 0.3:
+            buffer.put_back(0)
+    else:
+        buffer.weights_synced(version=buffer.version + 1)
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_what_is_counted_along_the_way_is_what_a_search_finds(window) -> None:
+    draw = random.Random(window)
+    buffer = of_groups(batch=2, max_active=8, window=window)
+    num_found = 0
+
+    for _ in range(2000):
+        step_at_random(buffer, draw)
+        held = [one.state for one in buffer.slots.values()]
+
+        assert buffer.ready_groups() == ready_by_search(buffer)
+        assert buffer.num_running == held.count(UnitState.RUNNING) == len(buffer.running)
+        assert buffer.num_ready == held.count(UnitState.READY)
+        num_found += len(buffer.ready_groups())
+
+    assert num_found > 100
+    again = loaded(of_groups(batch=2, max_active=8, window=window), buffer.state_dict())
+    assert (again.running.keys(), again.num_ready) == (buffer.running.keys(), buffer.num_ready)
