@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import sys
 import uuid
 from functools import partial
@@ -82,6 +83,25 @@ def test_steps_tasks_and_what_waits_are_shown_while_the_run_goes_on_and_after(
 
     files = {one.name for one in path.parent.iterdir()}
     assert files == {"ledger.db", "explorer_output.jsonl"}
+
+
+def test_a_packet_that_is_not_what_was_written_is_said_and_not_shown(built, browse) -> None:
+    path, ledger = with_ledger(built)
+    ledger.close()
+    with sqlite3.connect(path) as file:
+        ((number, body),) = file.execute(
+            "SELECT id, body FROM packet WHERE id = (SELECT packet FROM experience "
+            "WHERE train_step IS NULL)"
+        )
+        changed = body.replace(b"alert(1)", b"alert(2)")
+        file.execute("UPDATE packet SET body = ? WHERE id = ?", (changed, number))
+    file.close()
+
+    html = browse(built.path).html("ledger/experiences?step=waiting")
+
+    assert changed != body
+    assert f"It is damaged: packet {number} is not what the run wrote" in html
+    assert "alert(2)" not in html
 
 
 def test_a_file_that_is_no_ledger_is_said_and_a_run_without_one_too(built, browse) -> None:

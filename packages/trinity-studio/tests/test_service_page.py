@@ -49,6 +49,18 @@ def test_runs_calls_and_rewards_of_a_service_are_shown_while_it_runs_and_after(
     assert names == {"serve.db", "serve.db.lock", "explorer_output.jsonl"}
 
 
+def test_a_reply_with_a_flipped_bit_that_can_still_be_read_is_said(built, served, browse) -> None:
+    ((body,),) = served._db.execute("SELECT experiences FROM exchanges WHERE request = 1")
+    changed = body.replace(b"four 1", b"four 2")
+    served._db.execute("UPDATE exchanges SET experiences = ? WHERE request = 1", (changed,))
+    said = browse(built.path).text("service/1")
+
+    assert changed != body
+    assert "1 of 2 exchanges are damaged" in said
+    assert "four 0" in said
+    assert "four 2" not in said
+
+
 @pytest.mark.parametrize("body", ["x'00'", "'text'", "10000000000"])
 def test_a_run_that_is_not_there_and_a_damaged_call_are_said(built, served, browse, body) -> None:
     served._db.execute(f"UPDATE exchanges SET experiences = {body} WHERE request = 1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -126,3 +127,17 @@ def test_a_ledger_of_a_version_without_digests_is_read_and_said_once(path, caplo
     storage.read_for(2)
     with pytest.raises(DataError, match="no SHA-256"):
         storage.read(1, timeout_s=0)
+
+
+def test_a_ledger_whose_wal_file_is_damaged_is_refused_before_it_is_opened(tmp_path) -> None:
+    live, left = tmp_path / "live", tmp_path / "left"
+    storage = filled(live / "ledger.db")
+    shutil.copytree(live, left)  # as a kill leaves it
+    storage.close()
+    wal = left / "ledger.db-wal"
+    data = bytearray(wal.read_bytes())
+    data[len(data) // 2] ^= 4
+    wal.write_bytes(data)
+
+    with pytest.raises(DataError, match=r"ledger.db-wal is damaged at frame \d+: SQLite would"):
+        read(opened(left / "ledger.db"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from trinity.buffer.sqlite_file import file_system_of, refuse_network
 from trinity.common.config import ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import StorageUse
 from trinity.errors import CheckpointError, ConfigError, DataError
+from trinity_ledger.local_disk import file_system_of, refuse_network
 from trinity_ledger.storage import SqlStorage
 
 

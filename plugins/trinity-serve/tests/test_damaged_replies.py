@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 
 import pytest
 from trinity.common.experience import EID, Experience
+from trinity.errors import DataError
 from trinity_serve.ports import DamagedReplyError
 from trinity_serve.run_store import SqliteRunStore
 
@@ -113,3 +115,18 @@ def test_replies_of_an_earlier_version_get_their_digests_and_that_is_said_once(
     store = SqliteRunStore(path)
     assert store.commit() == (1, 2)
     store.close()
+
+
+def test_a_service_whose_wal_file_is_damaged_does_not_start(store, tmp_path) -> None:
+    rewarded(store, "a", "b")
+    left = tmp_path / "left"
+    left.mkdir()
+    for name in ("serve.db", "serve.db-wal"):  # as a kill leaves them
+        shutil.copy(tmp_path / name, left / name)
+    wal = left / "serve.db-wal"
+    data = bytearray(wal.read_bytes())
+    data[len(data) // 2] ^= 4
+    wal.write_bytes(data)
+
+    with pytest.raises(DataError, match=r"serve.db-wal is damaged at frame \d+: SQLite would"):
+        SqliteRunStore(left / "serve.db")

@@ -11,12 +11,13 @@ from trinity.buffer.sqlite_file import (
     connect,
     refuse_computed,
     refuse_damaged,
-    refuse_network,
+    refuse_damaged_wal,
     transaction,
 )
 from trinity.errors import DataError
 
 from trinity_ledger.database import Database
+from trinity_ledger.local_disk import refuse_network
 from trinity_ledger.packets import StoredPacket
 from trinity_ledger.schema import TABLES, add_digests, refuse_foreign, statements
 
@@ -77,6 +78,7 @@ class SqliteDatabase(Database):
         if self._is_read_only:
             return self._looking()
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        refuse_damaged_wal(self._path)
         connection = connect(self._path, locked_s=LOCKED_S)
         try:
             refuse_foreign(_SqliteRows(connection), query=_TABLES, name=str(self._path))

@@ -22,7 +22,12 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from trinity.buffer.sqlite_file import connect, refuse_damaged, transaction
+from trinity.buffer.sqlite_file import (
+    connect,
+    refuse_damaged,
+    refuse_damaged_wal,
+    transaction,
+)
 from trinity.common.experience import Experience
 from trinity.errors import DataError
 
@@ -123,6 +128,7 @@ class _RunFile:
         self._is_closed = False
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            refuse_damaged_wal(path)
             self._held = _held(path)
             self.db = connect(path)
         except (OSError, sqlite3.Error) as error:

@@ -1,27 +1,36 @@
 """Open a file of SQLite, write to it whole or not at all, and guard what is read of it.
 
-A file on a network's file system is refused: locks do not hold there. Of a file that anybody can
-have made, only stored tables are read, and so much of them: a view can have rows without end, and a
-computed column bytes without end, in a file of a kilobyte.
+Of a file that anybody can have made, only stored tables are read, and so much of them: a view can
+have rows without end, and a computed column bytes without end, in a file of a kilobyte.
+
+    -wal | header | frame frame frame(commits) frame frame(commits) | frames of before
+
+The last commits of a killed process are in the ``-wal`` file. SQLite reads it up to the first frame
+that is not as it was written, and takes what follows for old.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+import struct
 import sys
+import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
-_MOUNTS = Path("/proc/self/mountinfo")
-_NETWORK = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "lustre", "afs", "glusterfs")
+logger = logging.getLogger(__name__)
+
 LOCKED_S = 5.0
+AGAIN_S = 0.2  # until a -wal file that looks damaged is read again
 READ_BYTES = 512 << 20  # of all rows that are held at once
+_MAGIC, _HEADER, _FRAME = 0x377F0682, 32, 24  # of a -wal file; bytes of its header, of a frame's
 _KIND, _HIDDEN = 2, 6  # columns of SQLite's table_list and table_xinfo
 
 
@@ -66,35 +75,6 @@ def transaction(
             connection.execute("ROLLBACK")
         if is_durable:
             connection.execute("PRAGMA synchronous = NORMAL")
-
-
-def refuse_network(path: Path, *, mounts: Path = _MOUNTS) -> None:
-    """Raise where the locks of SQLite do not hold.
-
-    Raises:
-        DataError: the file lies on a network's file system, or on one of a user's process.
-    """
-    kind = file_system_of(path, mounts=mounts)
-    if kind.startswith(_NETWORK):
-        raise DataError(
-            f"{path} lies on {kind}, and SQLite locks do not hold on {kind}. Use PostgreSQL "
-            f"(postgresql://USER@HOST/NAME) or a path on a local disk."
-        )
-
-
-def file_system_of(path: Path, *, mounts: Path = _MOUNTS) -> str:
-    """Return the type of a path's file system; "" where the system does not tell."""
-    try:
-        lines = mounts.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    target, longest, kind = path.absolute().resolve(), -1, ""
-    for line in lines:
-        before, _, after = line.partition(" - ")
-        mount = Path(before.split()[4].replace("\\040", " "))
-        if target.is_relative_to(mount) and len(mount.parts) >= longest:
-            longest, kind = len(mount.parts), after.split()[0]
-    return kind
 
 
 def refuse_computed(connection: sqlite3.Connection, *, name: str, tables: Iterable[str]) -> None:
@@ -165,3 +145,66 @@ class Bounds:
                 )
             rows.append(row)
         return rows
+
+
+def refuse_damaged_wal(path: Path) -> None:
+    """Hold that SQLite reads all commits that the ``-wal`` file of a killed process has.
+
+    Of its last frame nobody can tell whether it is damaged, or was cut off: that is logged.
+
+    Args:
+        path: of the database, before it is opened.
+
+    Raises:
+        DataError: it would pass over some.
+        OSError: the file cannot be read.
+    """
+    wal = path.with_name(f"{path.name}-wal")
+    if not wal.exists() or not (number := wal_damage(wal.read_bytes())):
+        return
+    time.sleep(AGAIN_S)  # another process may have written meanwhile
+    if not wal.exists() or wal_damage(wal.read_bytes()) != number:
+        return
+    if number < 0:
+        logger.warning(
+            "%s ends with a commit that a kill cut off, or that is damaged. It is not used.", wal
+        )
+    else:
+        raise DataError(
+            f"{wal} is damaged at frame {number}: SQLite would pass over the commits from there "
+            f"on. Restore both files from a copy. To go on without these commits: "
+            f'sqlite3 {path} "PRAGMA wal_checkpoint(TRUNCATE)"'
+        )
+
+
+def wal_damage(data: bytes) -> int:
+    """Return the number of the frame that was changed after it was written, from 1; 0: none was.
+
+    A frame carries the checksum of all up to it. One that does not fit has been changed if one
+    after it fits what stands there. As the last one it may have been cut off: its number is < 0.
+    """
+    if len(data) <= _HEADER:
+        return 0
+    magic, _, size, _, *fields = struct.unpack_from(">8I", data)
+    salts, before = fields[:2], (fields[2], fields[3])
+    order, odd = ">" if magic & 1 else "<", 0
+    if magic & ~1 != _MAGIC or _checksum(data[: _HEADER - 8], (0, 0), order) != before:
+        return 1
+    for number, start in enumerate(range(_HEADER, len(data) - size - _FRAME + 1, size + _FRAME), 1):
+        *own, first, second = struct.unpack_from(">4I", data, start + 8)
+        page = data[start + _FRAME : start + _FRAME + size]
+        fits = _checksum(data[start : start + 8] + page, before, order) == (first, second)
+        if fits and (odd or own != salts):
+            return odd or number
+        if own != salts:  # this frame, and all after it, are of before
+            break
+        odd, before = odd or (0 if fits else number), (first, second)
+    return -odd
+
+
+def _checksum(data: bytes, before: tuple[int, int], order: str) -> tuple[int, int]:
+    one, two = before
+    for first, second in struct.iter_unpack(f"{order}2I", data):
+        one = one + first + two & 0xFFFFFFFF
+        two = two + second + one & 0xFFFFFFFF
+    return one, two

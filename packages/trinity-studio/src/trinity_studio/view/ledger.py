@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class LedgerPage:
         steps: the last optimizer steps.
         tasks: the last tasks.
         experiences: columns of the table by name, and ``said``, the experience; None: its contents
-            were deleted, or cannot be read.
+            were deleted, or cannot be read. ``damaged`` names a packet that is not as written.
     """
 
     name: str
@@ -171,10 +172,16 @@ def read_experiences(address: Address, *, step: str, page: int, per_page: int) -
     with _noting(address, shown), _asking(address) as ask:
         values = [int(step)] if what == "step" else []
         rows = ask(_ROWS.format(where=_WHERE[what]), *values, per_page, page * per_page)
-        bodies = {packet: _body(ask, packet) for packet in {row[0] for row in rows}}
+        packets = {row[0] for row in rows}
+        bodies = {packet: _body(ask, packet) for packet in packets}
+        changed = {packet for packet in packets if _has_changed(ask, packet)}
         names = ("uid", "version", "reward", "num_tokens", "train_step", "dropped")
         shown.experiences = [
-            {**dict(zip(names, row, strict=True)), "said": _at(bodies[packet], place)}
+            {
+                **dict(zip(names, row, strict=True)),
+                "said": None if packet in changed else _at(bodies[packet], place),
+                "damaged": f"packet {packet}" if packet in changed else "",
+            }
             for packet, place, *row in rows
         ]
     return shown
@@ -227,6 +234,18 @@ def _body(ask: Callable[..., Rows], packet: int) -> list[Experience]:
         return Experience.deserialize_many(bytes(found[0][0]))
     except (DataError, *_ODD):
         return []
+
+
+def _has_changed(ask: Callable[..., Rows], packet: int) -> bool:
+    """Return whether a packet is not what was written; one without a digest is believed."""
+    try:
+        found = ask("SELECT body, digest FROM packet WHERE id = ?", packet)
+    except (sqlite3.Error, DataError):  # a ledger of a version that wrote none
+        return False
+    if not found or any(not isinstance(one, (bytes, memoryview)) for one in found[0]):
+        return False
+    body, digest = map(bytes, found[0])
+    return len(body) > 0 and hashlib.sha256(body).digest() != digest
 
 
 def _at(experiences: list[Experience], place: object) -> Experience | None:

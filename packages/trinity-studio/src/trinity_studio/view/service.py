@@ -102,8 +102,12 @@ def read_served(path: Path, run: int) -> ServicePage:
         with closing(opened(path, tables=_TABLES)) as file:
             fetched = Bounds(name=path.name).fetched
             found = file.execute("SELECT name FROM runs WHERE number = ?", (run,)).fetchone()
-            bodies = file.execute(f"SELECT experiences FROM exchanges {own} request", (run,))
-            stored = [body for (body,) in fetched(bodies)]
+            names = {name for _, name, *_ in file.execute("PRAGMA table_info(exchanges)")}
+            digest = "digest" if "digest" in names else "NULL"
+            query = (
+                f"SELECT run, request, agent, experiences, {digest} FROM exchanges {own} request"
+            )
+            stored = fetched(file.execute(query, (run,)))
             shown.rewards = fetched(file.execute(f"{rewards} {own} number", (run,)))
     except (sqlite3.Error, DataError, OverflowError) as error:
         shown.problem = f"{path.name} cannot be read as the file of a service: {told(error)}"
@@ -113,8 +117,10 @@ def read_served(path: Path, run: int) -> ServicePage:
         return shown
     shown.name = str(found[0])
     num_damaged = 0
-    for body in stored:
+    for *ids, body, digest in stored:
         try:
+            if not _is_as_stored(*ids, body, digest=digest):
+                raise DataError("it is not what was stored")
             shown.rows += [
                 one.to_dict() for one in Experience.deserialize_many(bytes(memoryview(body)))
             ]
@@ -123,6 +129,17 @@ def read_served(path: Path, run: int) -> ServicePage:
     if num_damaged:
         shown.problem = f"{num_damaged} of {len(stored)} exchanges are damaged."
     return shown
+
+
+def _is_as_stored(*stored: Any, digest: Any) -> bool:  # Any: as the columns are
+    """Return whether an exchange has its digest; of a version that wrote none, it is believed."""
+    if digest is None or not isinstance(stored[-1], bytes):
+        return True
+    try:
+        from trinity_serve.reply_digests import exchange_digest
+    except ModuleNotFoundError:
+        return True
+    return exchange_digest(*stored) == digest
 
 
 def _time(given: Any) -> str:  # Any: as the column is
