@@ -67,6 +67,11 @@ def test_ranks_are_on_one_machine_or_on_whole_ones(hosts, engines, width, ranks)
     assert ranks_left(hosts, own=engines, width=width) == ranks
 
 
+def test_ranks_leave_the_gpus_of_engines_that_explorers_start_by_themselves() -> None:
+    assert ranks_left([Host(8, free=8)], own=0, width=1, others=1) == 7
+    assert ranks_left([Host(8, free=7)], own=0, width=1, others=1) == 7  # it has begun
+
+
 @pytest.mark.parametrize(
     ("hosts", "engines", "width", "ranks", "expected"),
     [

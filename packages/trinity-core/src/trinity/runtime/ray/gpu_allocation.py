@@ -64,17 +64,6 @@ def ranks_left(hosts: Sequence[Host], *, own: int, width: int, others: int = 0) 
         own: engines of this run.
         width: GPUs of an engine.
         others: engines of its explorers, which are started by themselves and may have begun.
-
-    >>> ranks_left([Host(8, free=8)], own=2, width=2)
-    4
-    >>> ranks_left([Host(8, free=3)], own=1, width=1)
-    2
-    >>> ranks_left([Host(8, free=8), Host(8, free=8)], own=2, width=2)
-    8
-    >>> ranks_left([Host(8, free=7)], own=0, width=1, others=1)
-    7
-    >>> ranks_left([], own=1, width=1)
-    1
     """
     totals = [host.total for host in hosts]
     free = _rest([host.free for host in hosts], totals, num=own, width=width)
@@ -126,17 +115,7 @@ def groups_for(
 
 
 def may_ever_fit(group: Group, *, hosts: Sequence[Host]) -> bool:
-    """Return whether machines may hold a group once nobody else is there; False is certain.
-
-    >>> may_ever_fit(Group("workers", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 0)] * 2)
-    True
-    >>> may_ever_fit(Group("workers", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(8, 8)])
-    True
-    >>> may_ever_fit(Group("workers", "PACK", ({"GPU": 3.0}, {"GPU": 3.0})), hosts=[Host(4, 4)])
-    False
-    >>> may_ever_fit(Group("workers", "PACK", ({"CPU": 1.0},) * 3), hosts=[Host(0, 0, cpus=2)])
-    False
-    """
+    """Return whether machines may hold a group once nobody else is there; False is certain."""
     return not short_of([group], hosts=hosts)
 
 
@@ -358,15 +337,6 @@ def shares_of(
 
     Raises:
         ConfigError: there are too few.
-
-    >>> shares_of(2, trains=True, num_engines=1)
-    GpuShares(trainer=1.0, engine=1.0, num_ranks=1)
-    >>> shares_of(1, trains=True, num_engines=2)
-    GpuShares(trainer=0.33, engine=0.33, num_ranks=1)
-    >>> shares_of(0, trains=True, num_engines=1, num_ranks=2)
-    GpuShares(trainer=0.0, engine=0.0, num_ranks=2)
-    >>> shares_of(8, trains=True, num_engines=2, gpus_of_engine=2, num_ranks=0)
-    GpuShares(trainer=1.0, engine=2.0, num_ranks=4)
     """
     if num_gpus == 0:
         return GpuShares(0.0, 0.0, max(1, num_ranks))
