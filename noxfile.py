@@ -94,6 +94,11 @@ SDKS = {  # of agents; oldest: the clients that the endpoint promises to work wi
     "oldest": ("openai==2.25.0", "anthropic==0.60.0"),
 }
 
+COOKBOOK = (  # of the Tinker API: the package, and what its recipes import
+    *("tinker-cookbook==0.6.1", "blobfile", "chz", "cloudpickle", "datasets", "math-verify"),
+    *("pillow", "pylatexenc", "sympy", "termcolor", "tiktoken"),
+)
+
 COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alone
     "trinity-testing": ("plugins", "check", "testing"),
     "trinity-algorithms": ("plugins", "show", "algorithm/gspo"),
@@ -411,8 +416,9 @@ def tinker(session: nox.Session) -> None:
     core = "packages/trinity-core"
     session.install(
         *("-c", str(CONSTRAINTS), "-e", core + EXTRAS[core], *GROUPS["run"][2:]),
-        *("-e", f"{own}[sdk]", "pytest"),
+        *("-e", f"{own}[sdk]", "pytest", *COOKBOOK[1:]),
     )
+    session.install("--no-deps", COOKBOOK[0])  # a dependency has no release for every platform
     env = {**RUN_ENV, "TINKER_TELEMETRY": "0"}
     session.run("python", "-m", "pytest", own, "-m", "", *session.posargs, env=env)
 

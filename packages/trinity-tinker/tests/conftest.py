@@ -164,3 +164,8 @@ def a_datum(tokens: list[int] = TOKENS) -> dict[str, Any]:
 @pytest.fixture
 def client(server: TinkerServer) -> Client:
     return Client(server.base_url)
+
+
+@pytest.fixture
+def make_client() -> type[Client]:
+    return Client

@@ -13,12 +13,14 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from trinity_tinker.http import body_of, json_object, json_response, parsed_object
-from trinity_tinker.management import management_routes
+from trinity_tinker.management import Management
 from trinity_tinker.refusal import Refused, RequestError
 from trinity_tinker.wire import message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
+
+    from starlette.types import Receive, Scope, Send
 
     from trinity_tinker.service import Service
     from trinity_tinker.store import Result
@@ -49,15 +51,23 @@ def build_app(service: Service, *, keys: Iterable[str], own_key: str = "") -> Ro
     def route(method: str, path: str, answer: Answer) -> Route:
         return Route(PREFIX + path, _guarded(answer, owners), methods=[method])
 
+    management = Management(service)
     return Router(
         [
             Route(PREFIX + "/healthz", _healthz, methods=["GET"]),
             *(route("POST", path, answer) for path, answer in routes.posts.items()),
             route("GET", "/get_server_capabilities", routes.capabilities),
-            *(route(*one) for one in management_routes(service)),
+            *(route(*one) for one in management.routes()),
+            Route(PREFIX + "/files/{token}/{path:path}", management.file, methods=["GET"]),
         ],
         redirect_slashes=False,
+        default=_unknown,
     )
+
+
+async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    text = f"there is no {scope.get('method')} {scope.get('path')} here."
+    await json_response({"detail": text}, status=404)(scope, receive, send)
 
 
 async def _healthz(http: Http) -> Response:
@@ -102,6 +112,7 @@ class _Routes:
             "/optim_step": self._for_model("optim_step"),
             "/save_weights": self._for_model("save_weights"),
             "/save_weights_for_sampler": self._for_model("save_weights_for_sampler"),
+            "/save_weights_external": self._for_model("save_weights_external"),
             "/load_weights": self._load_weights,
             "/get_info": self._get_info,
             "/create_sampling_session": self._create_sampling,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "MAX_TTL_S", "MIN_TTL_S", "Checkpoints"]
 
-KINDS = {"weights": "training", "sampler_weights": "sampler"}
+KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 MIN_TTL_S, MAX_TTL_S = 3600, 10 * 366 * 86400
 _NAME = re.compile(r"[^/\0]{1,200}")
 
@@ -92,10 +92,12 @@ class Checkpoints:
         self.store.write("DELETE FROM checkpoints WHERE path = ?", row["path"])
         shutil.rmtree(self.folder_of(row), ignore_errors=True)
 
-    def delete_expired(self) -> None:
-        """Delete all whose time is over."""
-        for row in self.store.rows("SELECT * FROM checkpoints WHERE expires < ?", time.time()):
+    def delete_expired(self) -> list[Path]:
+        """Delete all whose time is over; return their folders."""
+        rows = self.store.rows("SELECT * FROM checkpoints WHERE expires < ?", time.time())
+        for row in rows:
             self.delete(row)
+        return [self.folder_of(row) for row in rows]
 
 
 def write_whole(target: Path, write: Callable[[Path], None]) -> int:

@@ -29,6 +29,7 @@ from trinity_tinker.wire import message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from trinity.common.ports import Completion
 
@@ -98,7 +99,7 @@ class Sampling:
         samplers: Samplers,
     ) -> None:
         self._store = store
-        self._checkpoints = checkpoints
+        self.checkpoints = checkpoints
         self._bases = bases
         self._samplers = samplers
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tinker-scoring")
@@ -107,6 +108,10 @@ class Sampling:
         """End after what is being scored."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._samplers.close()
+
+    def forget(self, folder: Path) -> None:
+        """Let go of a checkpoint whose files are gone."""
+        self._samplers.forget(folder)
 
     async def run(self, request: Request) -> Result:
         """Do what is asked for, and note how it ended."""
@@ -141,8 +146,8 @@ class Sampling:
             if base not in self._bases:
                 raise Refused(f"the base model {base!r} is not served here.")
             return self._samplers.of_base(self._bases[base])
-        row = self._checkpoints.find(path, owner=request.owner)
-        folder = self._checkpoints.folder_of(row)
+        row = self.checkpoints.find(path, owner=request.owner)
+        folder = self.checkpoints.folder_of(row)
         return self._samplers.of_checkpoint(folder, self._bases[row["base"]])
 
 

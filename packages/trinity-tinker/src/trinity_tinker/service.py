@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Service"]
 
 _FORGETS_EVERY_S = 30.0
+_IDLE_S = 3600.0  # without a heartbeat or a request
 
 
 class Service:
@@ -52,6 +53,8 @@ class Service:
     ) -> None:
         self.store = store
         self.bases = bases
+        self.checkpoints = sampling.checkpoints
+        self.forget_sampler = sampling.forget
         self._training = training
         self._sampling = sampling
         self._holds_s = holds_s
@@ -107,7 +110,8 @@ class Service:
     def note_finished(self, raw: bytes, *, session: str, owner: str) -> None:
         """Note that a client has closed its session, and how."""
         self.store.owned("sessions", session, owner=owner)
-        status = str(parsed_object(raw or b"{}").get("status", "success"))
+        reason = parsed_object(raw or b"{}").get("reason")
+        status = str(reason.get("type")) if isinstance(reason, dict) else "success"
         self.store.write("UPDATE sessions SET finished = ? WHERE id = ?", status, session)
 
     def create_model(self, raw: bytes, *, owner: str, kind: str) -> str:
@@ -219,3 +223,18 @@ class Service:
         if time.monotonic() - self._forgotten_at > _FORGETS_EVERY_S:
             self._forgotten_at = time.monotonic()
             self.store.forget_results(older_s=self._keeps_results_s)
+            for folder in self.checkpoints.delete_expired():
+                self.forget_sampler(folder)
+            self._turns.post(self._release_idle)
+
+    def _release_idle(self) -> None:
+        """Take runs out of memory whose clients are silent; a request brings them back."""
+        limit = time.time() - _IDLE_S
+        for model in self._training.loaded:
+            row = self.store.row(
+                "SELECT MAX(used, seen) AS last FROM models JOIN sessions "
+                "ON sessions.id = session WHERE models.id = ?",
+                model,
+            )
+            if row is not None and row["last"] < limit:
+                self._training.release(model)

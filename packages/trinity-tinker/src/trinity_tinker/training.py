@@ -96,6 +96,11 @@ class Training:
             self._store.finish(request, result, keeps_body=is_pass and result.form == "proto")
         return result
 
+    @property
+    def loaded(self) -> list[str]:
+        """Return the runs in memory."""
+        return list(self._loaded)
+
     def release(self, model: str) -> None:
         """Take a run out of memory; the next request brings it back."""
         if model in self._loaded:
@@ -182,20 +187,23 @@ class Training:
 
     def _save(self, request: Request) -> Result:
         model = self._ready(request)
-        body = parsed(request.body or b"", **_SAVE, overwrite=False)
+        is_external = request.kind == "save_weights_external"
+        body = parsed(request.body or b"", **_SAVE, overwrite=False, age_encryption_recipients=None)
+        if body["age_encryption_recipients"]:
+            raise Refused("age_encryption_recipients is not implemented here.")
         name = body["path"] if body["path"] is not None else f"seq-{request.seq}"
         trainer = self._base_of(model).trainer
         done: list[Result] = []
 
         def note(path: str) -> None:
-            done.append(_json({"path": path, "type": "save_weights"}))
+            done.append(_json({"path": path, "type": request.kind}))
             self._store.finish(request, done[0], keeps_body=False)
 
         self._checkpoints.save(
             model,
-            kind="weights",
+            kind="external_weights" if is_external else "weights",
             name=name,
-            write=partial(trainer.save, model["id"]),
+            write=partial(trainer.save, model["id"], with_optimizer=not is_external),
             note=note,
             ttl_s=body["ttl_seconds"],
             metadata=body["user_metadata"],
@@ -330,6 +338,7 @@ _STEPS: Mapping[str, Callable[[Training, Request], Result]] = {
     "forward_backward": Training._forward_backward,
     "optim_step": Training._step,
     "save_weights": Training._save,
+    "save_weights_external": Training._save,
     "save_weights_for_sampler": Training._save_for_sampler,
     "load_weights": Training._load,
 }
