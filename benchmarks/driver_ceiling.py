@@ -3,11 +3,11 @@
     python benchmarks/driver_ceiling.py [--sizes 100,1000,10000,20000] [--places local,ray]
 
 A run of ``fully_async`` whose parts answer at once (``driver_ceiling_parts.py``): groups of 5, and
-each rollout waits for a tool that long that all slots are taken. Two shapes: ``wide``, where a
-train step takes half of what is in flight; and ``deep``, where it takes 20 groups however many
-are in flight. Counted is the CPU time of the driver's process, not the clock, over two waves of
-rollouts after a first one that is start-up; the layers' shares are of that time. ``--storage sql``
-keeps the experiences in a ledger (SQLite).
+each rollout waits for a tool, as long as it takes that all slots are taken. Two shapes: ``wide``,
+where a train step takes half of what is in flight; and ``deep``, where it takes 20 groups however
+many are in flight. Counted is the CPU time of the driver's process, not the clock, over two waves
+of rollouts after a first one that is start-up; the layers' shares are of that time.
+``--storage sql`` keeps the experiences in a ledger (SQLite).
 
 Over Ray the rollouts run in two workers, and "others" is the CPU of all processes but the driver.
 """

@@ -12,6 +12,7 @@ import functools
 import importlib
 import json
 import os
+import random
 import threading
 import time
 from concurrent.futures import Future
@@ -71,7 +72,8 @@ class WaitsForATool(SimpleWorkflow):
     can_repeat = False
 
     def run(self) -> Any:
-        time.sleep(self.task.workflow_args["wait_s"])
+        dice = random.Random(f"{self.task.batch_id}/{self.task.task_id}/{self.run_id_base}")
+        time.sleep(self.task.workflow_args["wait_s"] * dice.uniform(0.5, 1.5))
         return super().run()
 
 

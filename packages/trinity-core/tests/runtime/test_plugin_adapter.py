@@ -66,6 +66,7 @@ def test_an_ability_that_no_class_shows_is_there_only_by_its_word() -> None:
     assert {"stop_strings", "structure", "busy_s", "shares_module"} <= kind.abilities_of(own)
     assert kind.abilities_in(OldEngine) == frozenset()
     assert kind.abilities_in(own.load()) == {
+        "adapters",
         "busy_s",
         "in_flight",
         "scores",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from types import SimpleNamespace
 
 import pytest
 import torch
 from trinity.common.config.model import LoRAConfig
+from trinity.engines.transformers_engine import TransformersEngine
 from trinity.errors import CheckpointError, ConfigError
+from trinity.trainer.lora import travel_alone
 
 needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="no peft here")
 SMALL = [LoRAConfig(lora_rank=4, lora_alpha=8)]
@@ -155,3 +158,61 @@ def test_the_layers_are_chosen(a_trainer, words, names) -> None:
 def test_names_that_fit_no_layer_are_refused(a_trainer) -> None:
     with pytest.raises(ConfigError, match="target_modules fits no layer"):
         a_trainer(lora=[LoRAConfig(target_modules="nothing")])
+
+
+class Feeding:
+    """What decides whether adapters travel alone, as a resolved configuration says it."""
+
+    def __init__(self, config, **changes):
+        self.mode = changes.get("mode", "both")
+        self.model, self.trainer = config.model, config.trainer
+        self.model.model_path = "here"
+        rollout = SimpleNamespace(
+            engine_type=changes.get("engine", "transformers"),
+            dtype=changes.get("dtype", "float32"),
+            model_path=changes.get("path"),
+        )
+        self.explorer = SimpleNamespace(rollout_model=rollout)
+
+
+@needs_peft
+def test_an_engine_gets_the_adapters_alone_and_has_the_weights_with_them_in(
+    a_trainer, ragged, tiny
+) -> None:
+    """Rank 4 in seven matrices of two layers, against all of the weights."""
+    trainer = a_trainer(lora=SMALL, lr=1e-2)
+    trainer.train_step(ragged(), step=1)
+    whole = trainer.snapshot(copy=False).tensors
+    trainer._config = Feeding(trainer._config)
+
+    snapshot = trainer.snapshot(copy=False)
+
+    assert len(snapshot.tensors) == 2 * 7 * 2
+    engine = TransformersEngine(model_path=str(tiny), max_model_len=64)
+    engine.load_weights(snapshot)
+    own = dict(engine._module.named_parameters())
+    assert max((own[name] - whole[name]).abs().max() for name in own) < 1e-6
+    engine.close()
+    sizes = [
+        sum(t.numel() * t.element_size() for t in one.values()) for one in (snapshot.tensors, whole)
+    ]
+    assert sizes[0] < 0.2 * sizes[1]
+
+
+@needs_peft
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"mode": "train"}, False),  # somebody else reads whole weights
+        ({"dtype": "bfloat16"}, False),  # the engine's base model is another
+        ({"path": "elsewhere"}, False),
+        ({"engine": None}, False),
+    ],
+)
+def test_adapters_travel_alone_where_the_engine_has_the_trainer_s_base_model(
+    a_trainer, changes, expected
+) -> None:
+    trainer = a_trainer(lora=SMALL)
+
+    assert travel_alone(Feeding(trainer._config, **changes)) is expected

@@ -17,13 +17,12 @@ from trinity.common.generation import PendingReply, check_request
 from trinity.common.generation.requests import OwnTokenizer, fail
 from trinity.common.generation.structure import Structures
 from trinity.common.ports import RolloutEngine
-from trinity.common.weight_digest import digest_of
+from trinity.engines.adapted_weights import AdaptedWeights
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.forward import Forwards, Scoring, check_scored
 from trinity.engines.lockstep import LockstepBarrier, QueuedRequest, Work
 from trinity.engines.model import (
-    copy_weights,
     end_tokens,
     load_model,
     pick_device,
@@ -82,6 +81,7 @@ class TransformersEngine(RolloutEngine):
 
     takes_stop_strings = True
     takes_structure = True
+    takes_adapters = True
 
     def __init__(  # noqa: PLR0913 -- the options of a component
         self,
@@ -107,6 +107,15 @@ class TransformersEngine(RolloutEngine):
                 model_path, dtype=dtype, device=place, trust_remote_code=trust_remote_code
             )
         self._module = loaded if module is None else twin_of(module)
+        self._weights = AdaptedWeights(
+            self._module,
+            read_again=lambda: load_model(
+                model_path,
+                dtype=dtype,
+                device=self._module.device,
+                trust_remote_code=trust_remote_code,
+            ),
+        )
         set_threads(self._module, num_threads)
         self._max_model_len = max_model_len
         self._gate = LockstepBarrier(patience_s=gate_patience_s, is_free=not in_lockstep)
@@ -165,7 +174,7 @@ class TransformersEngine(RolloutEngine):
 
     def weight_digest(self) -> WeightDigest | None:
         """Return the digest of its own weights; those that it shares are the trainer's."""
-        return None if self._is_shared else digest_of(dict(self._module.named_parameters()))
+        return None if self._is_shared else self._weights.digest()
 
     def run_began(self, key: RunKey) -> None:
         self._gate.run_began(key)
@@ -206,7 +215,7 @@ class TransformersEngine(RolloutEngine):
                 if self._gate.is_closed:
                     raise closed()
                 if not self._is_shared:
-                    copy_weights(self._module, snapshot.tensors)
+                    self._weights.load(snapshot.tensors)
                 self._answering.version = snapshot.version
                 self._answering.begins_anew |= begin_anew
             except Exception as error:  # noqa: BLE001 -- the caller's; the worker lives on

@@ -168,6 +168,12 @@ _ALL_KINDS = (
                 meaning="replies match a request's `structure`. Without it, a request that has one "
                 "fails and says so.",
             ),
+            Ability(
+                word="adapters",
+                attribute="takes_adapters",
+                meaning="`load_weights` takes LoRA adapters alone and adds them to the base model. "
+                "Without it, whole weights travel, with the adapters in them.",
+            ),
         ),
     ),
     Kind(

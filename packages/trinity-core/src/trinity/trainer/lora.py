@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from trinity.common.ports.weights import LORA_A, LORA_B
 from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
+from trinity.extend import KINDS, get_manager
 from trinity.trainer import dtensor
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import PreTrainedModel
 
+    from trinity.common.config import Config
     from trinity.common.config.model import LoRAConfig
 
 FOLDER = "adapter"
@@ -121,6 +124,21 @@ class Adapters:
             tensors[name.replace(".base_layer.", ".")] = value.cpu() if is_sharded else value
         return tensors
 
+    @torch.no_grad()
+    def factors(self) -> dict[str, Tensor]:
+        """Return the adapters alone, as ``WeightSnapshot`` names them.
+
+        Empty: one is no product of two factors, as a layer of another kind may have it.
+        """
+        tensors: dict[str, Tensor] = {}
+        for name, part in self._adapted():
+            if part.fan_in_fan_out or self._name not in getattr(part, "lora_A", {}):
+                return {}
+            plain, scaling = name.replace(".base_layer.", "."), part.scaling[self._name]
+            tensors[plain + LORA_A] = part.lora_A[self._name].weight.detach()
+            tensors[plain + LORA_B] = part.lora_B[self._name].weight.detach() * scaling
+        return tensors
+
     def _adapted(self) -> Iterator[tuple[str, Any]]:  # Any: layers of peft
         for name, part in self._module.named_modules():
             if hasattr(part, "get_delta_weight"):
@@ -174,6 +192,20 @@ class Adapters:
             raise ConfigError(
                 f"the adapters of {str(folder)!r} cannot be used: {error}."
             ) from error
+
+
+def travel_alone(config: Config) -> bool:
+    """Return whether the engines add adapters to a base model with the trainer's numbers."""
+    rollout = config.explorer.rollout_model
+    if not rollout.engine_type or config.mode != "both":  # another process needs whole weights
+        return False
+    is_same = rollout.model_path in {None, config.model.model_path}
+    component = get_manager().find("rollout_engine", rollout.engine_type)
+    return (
+        is_same
+        and rollout.dtype == config.trainer.precision
+        and KINDS["rollout_engine"].can(component, "adapters")
+    )
 
 
 def _made_config(config: LoRAConfig) -> Any:  # Any: a LoraConfig of peft

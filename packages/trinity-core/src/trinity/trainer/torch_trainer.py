@@ -26,6 +26,7 @@ from trinity.errors import ConfigError
 from trinity.trainer.algorithm_parts import build_algorithm_parts, not_finite, weighted_loss
 from trinity.trainer.checkpoint import Checkpointer
 from trinity.trainer.critic import Critic
+from trinity.trainer.lora import travel_alone
 from trinity.trainer.memory_phases import MemoryPhases
 from trinity.trainer.microbatch import select_inputs
 from trinity.trainer.model_loading import ModelLoader
@@ -190,6 +191,9 @@ class TorchTrainer(Trainer):
             return WeightSnapshot(version=self.version, tensors=self._weights(copy=copy))
 
     def _weights(self, *, copy: bool) -> dict[str, Tensor]:
+        is_alone = self._adapters is not None and travel_alone(self._config)
+        if is_alone and (factors := self._adapters.factors()):
+            return factors
         if self._ranks.is_sharded or self._adapters is not None:
             return self._checkpointer.full_weights()
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}

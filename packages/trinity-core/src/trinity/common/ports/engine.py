@@ -34,6 +34,7 @@ class RolloutEngine(ABC):
     busy_s: float = 0.0  # seconds that it has spent on generating; 0: it does not say
     takes_stop_strings: bool = False  # ``stop`` and ``stop_token_ids`` of a request end replies
     takes_structure: bool = False  # replies match a request's ``structure``
+    takes_adapters: bool = False  # ``load_weights`` takes adapters alone, see ``WeightSnapshot``
 
     @abstractmethod
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
