@@ -14,6 +14,9 @@ from trinity_engine_vllm.logprobs_mode import Sampling, check_mode, logprobs_mod
         (Sampling(temperature=0.0, top_k=5), "raw_logprobs"),
         (Sampling(min_response_tokens=4), "raw_logprobs"),
         (Sampling(repetition_penalty=1.1), "raw_logprobs"),
+        (Sampling(presence_penalty=0.5), "raw_logprobs"),
+        (Sampling(frequency_penalty=-0.5), "raw_logprobs"),
+        (Sampling(logit_bias=((5, 1.0),)), "raw_logprobs"),
     ],
 )
 def test_the_mode_follows_from_the_settings_of_the_run(sampling, mode) -> None:

@@ -61,7 +61,12 @@ def test_greedy_logprobs_belong_to_temperature_1(tiny, start, ask, answers, teac
 
 
 @pytest.mark.parametrize(
-    "setting", [{"top_k": 3}, {"top_p": 0.3}, {"repetition_penalty": 1.5}, {"min_new_tokens": 8}]
+    "setting",
+    [
+        *({"top_k": 3}, {"top_p": 0.3}, {"repetition_penalty": 1.5}, {"min_new_tokens": 8}),
+        *({"presence_penalty": 1.5}, {"frequency_penalty": -0.5}, {"logit_bias": ((5, 4.0),)}),
+        {"seed": "7"},
+    ],
 )
 def test_what_narrows_the_sampling_leaves_the_logprobs(
     setting, tiny, start, ask, answers, teacher_forced

@@ -125,6 +125,45 @@ def test_repetition_penalty_makes_tokens_of_the_prompt_less_likely():
     assert chosen[0][1] == pytest.approx(math.log(0.5))  # reported as the model has it
 
 
+def test_a_bias_is_added_to_the_logit_of_its_token():
+    # 0.1 * 3 of 0.3 + 0.5 + 0.4: token 0 up to 0.25
+    bias = ((0, math.log(3)),)
+    chosen = [choose(u, logit_bias=bias) for u in (0.24, 0.26)]
+    assert [token for token, _ in chosen] == [0, 1]
+    assert chosen[0][1] == pytest.approx(math.log(0.1))  # reported as the model has it
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"presence_penalty": 1.0}, (1, 1)), ({"frequency_penalty": 0.5}, (1, 1))],
+)
+def test_what_a_reply_has_said_is_less_likely_by_its_presence_or_its_number(settings, said):
+    # 0.5 / e is 0.184, of 0.1 + 0.184 + 0.4: token 0 up to 0.146, token 1 up to 0.415
+    request = GenerationRequest(prompt_token_ids=(2, 0), **settings)  # the prompt does not count
+    found = []
+    for u in (0.14, 0.15, 0.41, 0.42):
+        sampler = Sampler([(request, said)], eos_V=torch.tensor([False, False, False]))
+        logits = torch.tensor([PROBS]).log()
+        tokens, _ = sampler.choose(logits, uniforms_B=torch.tensor([u]), lengths=[2])
+        found.append(tokens.item())
+    assert found == [0, 1, 1, 2]
+
+
+def test_a_penalty_counts_what_was_just_chosen_and_each_row_its_own():
+    # greedy; 2 off a logit divides by 7.4: 0.5 -> 0.068, then 0.4 -> 0.054
+    kinds = [{"presence_penalty": 2.0}, {}]
+    rows = [
+        (GenerationRequest(prompt_token_ids=(0,), temperature=0.0, **kind), ()) for kind in kinds
+    ]
+    sampler = Sampler(rows, eos_V=torch.tensor([False, False, False]))
+    logits = torch.tensor([PROBS]).log().expand(2, -1)
+    chosen = [
+        sampler.choose(logits, uniforms_B=torch.zeros(2), lengths=[step] * 2)[0].tolist()
+        for step in range(3)
+    ]
+    assert chosen == [[1, 1], [2, 1], [0, 1]]
+
+
 def test_rows_of_one_batch_have_their_own_settings():
     requests = [
         GenerationRequest(prompt_token_ids=(0,)),

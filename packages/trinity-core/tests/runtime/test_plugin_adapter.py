@@ -43,6 +43,10 @@ class OldEngine:
         ("stop", ("a",), "stop_strings"),
         ("stop_token_ids", (3,), "stop_strings"),
         ("structure", Structure(kind="regex", text="a"), "structure"),
+        ("presence_penalty", 0.5, "penalties"),
+        ("frequency_penalty", -0.5, "penalties"),
+        ("logit_bias", ((3, 1.0),), "penalties"),
+        ("seed", "0", "penalties"),
     ],
 )
 def test_a_field_that_an_engine_does_not_know_is_refused_by_name(field, value, word) -> None:
@@ -69,6 +73,7 @@ def test_an_ability_that_no_class_shows_is_there_only_by_its_word() -> None:
         "adapters",
         "busy_s",
         "in_flight",
+        "penalties",
         "scores",
         "shares_module",
         "stop_strings",

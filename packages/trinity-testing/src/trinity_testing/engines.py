@@ -171,6 +171,9 @@ class AnsweringEngine(ABC):
                 raise ModelError("the engine is closed")
             if request.structure is not None:
                 raise ModelError("structure: this engine says what it says, and holds to none.")
+            for name in ("presence_penalty", "frequency_penalty", "logit_bias"):
+                if getattr(request, name):
+                    raise ModelError(f"{name}: this engine says what it says, whatever the logits.")
             self.num_requests += 1
             self.num_prefills += 1
             completions = [self._sample(request) for _ in range(request.n)]

@@ -33,6 +33,9 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     min_response_tokens: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def of(cls, request: GenerationRequest) -> Sampling:
@@ -43,6 +46,9 @@ class Sampling:
             top_k=request.top_k,
             min_p=request.min_p,
             repetition_penalty=request.repetition_penalty,
+            presence_penalty=request.presence_penalty,
+            frequency_penalty=request.frequency_penalty,
+            logit_bias=request.logit_bias,
             min_response_tokens=0 if request.structure else request.min_new_tokens,
         )
 
@@ -65,6 +71,9 @@ class Sampling:
             f"top_k {self.top_k}": self.top_k > 0,
             f"min_p {self.min_p}": self.min_p > 0,
             f"repetition_penalty {self.repetition_penalty}": self.repetition_penalty != 1,
+            f"presence_penalty {self.presence_penalty}": self.presence_penalty != 0,
+            f"frequency_penalty {self.frequency_penalty}": self.frequency_penalty != 0,
+            "logit_bias": bool(self.logit_bias),
             f"min_response_tokens {self.min_response_tokens}": self.min_response_tokens > 0,
         }
         return [setting for setting, is_there in found.items() if is_there]

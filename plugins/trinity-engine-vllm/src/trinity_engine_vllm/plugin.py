@@ -14,6 +14,7 @@ _PROVIDES = {
     "busy_s",
     "stop_strings",
     "structure",
+    "penalties",
     "scores",
     "in_flight",
     "prefix_cache",

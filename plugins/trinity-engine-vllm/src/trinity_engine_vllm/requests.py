@@ -39,6 +39,9 @@ def parameters(
         "top_k": request.top_k if request.top_k > 0 else 0,
         "min_p": request.min_p,
         "repetition_penalty": request.repetition_penalty,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "logit_bias": dict(request.logit_bias) or None,
         "max_tokens": most,
         "min_tokens": 0 if request.structure else min(request.min_new_tokens, most),
         "ignore_eos": request.ignore_eos and not request.structure,  # which ends with one
@@ -55,7 +58,7 @@ def parameters(
 
 def seed_of(request: GenerationRequest, *, seed: int, version: WeightVersion) -> int:
     """Return the seed of a request's samples: a function of its key, 0 to 2**63 - 1."""
-    key = request.key
+    key = request.drawn_by
     name = (seed, key.batch, key.task, key.run, key.request, key.draw, int(version))
     return int.from_bytes(hashlib.sha256(repr(name).encode()).digest()[:8], "little") >> 1
 

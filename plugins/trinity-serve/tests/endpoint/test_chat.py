@@ -5,7 +5,10 @@ import socket
 
 import openai
 import pytest
+from trinity.common.models.settings import ModelSettings, Sampling
+from trinity.common.ports import RunKey
 from trinity.errors import ConfigError
+from trinity_serve.endpoint.chat import sampling_of
 from trinity_testing.engines import ScriptedEngine
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -29,6 +32,19 @@ def test_the_client_hears_the_engine_and_the_run_holds_its_ids(model_of):
     assert experience.prompt_length == len(prompt)
     assert experience.logprobs.tolist() == pytest.approx(exchange.completions[0].logprobs)
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (len(prompt), len(said))
+
+
+def test_what_a_client_sets_reaches_the_engine_and_a_seed_of_0_is_one(model_of):
+    body = {"presence_penalty": 0.5, "frequency_penalty": -1, "logit_bias": {"7": 2}, "seed": 0}
+    sampling = Sampling.of(sampling_of(body))
+    request = sampling.request((1,), key=RunKey(), settings=ModelSettings())
+    engine = ScriptedEngine("good day")
+    client = model_of(engine).get_openai_client()
+    client.chat.completions.create(model="scripted", messages=HELLO, seed=7)
+
+    assert (request.presence_penalty, request.frequency_penalty) == (0.5, -1.0)
+    assert (request.logit_bias, request.seed) == (((7, 2.0),), "0")
+    assert engine.exchanges[0].request.seed == "7"
 
 
 def test_the_runs_own_client_gets_token_ids_and_logprobs_without_asking(model_of):

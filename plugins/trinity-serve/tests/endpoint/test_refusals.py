@@ -46,7 +46,12 @@ def test_a_model_that_may_call_tools_is_held_to_no_form(model_of, asked, chat):
     ("fields", "named"),
     [
         ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 101}}, "logit_bias"),
+        ({"logit_bias": {"5": True}}, "logit_bias"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"frequency_penalty": -2.5}, "frequency_penalty"),
+        ({"seed": 1.5}, "seed"),
         ({"audio": {}}, "audio"),
         ({"prediction": {}}, "prediction"),
         ({"functions": [{"name": "f"}]}, "functions"),

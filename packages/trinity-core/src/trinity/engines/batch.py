@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trinity.engines.forward import prefill_groups
+from trinity.engines.rows import is_penalised
 from trinity.engines.sampling import Sampler, uniforms_of
 from trinity.engines.slot_cache import SlotCache
 
@@ -220,14 +221,14 @@ class Batch:
     def _sampler_of_rows(self) -> Sampler:
         if self._sampler is None:
             rows = [(row.request, row.tokens) for row in self.rows]
-            self._is_penalised = any(r.repetition_penalty != 1.0 for r, _ in rows)
+            self._is_penalised = any(is_penalised(request) for request, _ in rows)
             is_common = len(self._settings) == 1 and not self._is_penalised
             self._sampler = Sampler(rows[:1] if is_common else rows, eos_V=self._eos_V)
         return self._sampler
 
     def _uniforms(self, rows: Sequence[Row]) -> list[list[float]]:
         return uniforms_of(
-            [(row.request.key, row.sample) for row in rows],
+            [(row.request.drawn_by, row.sample) for row in rows],
             seed=self._seed,
             version=self._version,
             counts=[row.limit for row in rows],

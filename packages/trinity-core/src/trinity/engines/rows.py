@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from trinity.engines.lockstep import QueuedRequest
 
 
-Settings = tuple[float, ...]
+Settings = tuple[object, ...]
 
 
 def least_tokens(request: GenerationRequest) -> int:
     """Return before how many tokens nothing but the limit ends a reply; 0 within a structure."""
     return 0 if request.structure else request.min_new_tokens
+
+
+def is_penalised(r: GenerationRequest) -> bool:
+    """Return whether what a reply has said changes what it says next."""
+    return r.repetition_penalty != 1.0 or r.presence_penalty != 0 or r.frequency_penalty != 0
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -39,7 +44,8 @@ class Ask:
         """Note what the sampler goes by."""
         r = self.waiting.request
         least = least_tokens(r)
-        self.settings = (r.temperature, r.top_p, r.top_k, r.min_p, least, r.repetition_penalty)
+        penalties = (r.repetition_penalty, r.presence_penalty, r.frequency_penalty)
+        self.settings = (r.temperature, r.top_p, r.top_k, r.min_p, least, *penalties, r.logit_bias)
 
     @property
     def request(self) -> GenerationRequest:

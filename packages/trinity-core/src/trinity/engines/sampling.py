@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from trinity.engines.rows import least_tokens
+from trinity.engines.rows import is_penalised, least_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +142,12 @@ class Sampler:
         self._min_new_B = _column(least, device)
         self._shortest = max(least, default=0)
         self._penalty_B = _column([float(r.repetition_penalty) for r in requests], device)
-        is_penalised = any(r.repetition_penalty != 1.0 for r in requests)
-        self._seen_BV = _seen(rows, eos_V) if is_penalised else None
+        has_penalty = any(map(is_penalised, requests))
+        self._seen_BV = _seen(rows, eos_V) if has_penalty else None
+        self._presence_B1 = _column([r.presence_penalty for r in requests], device)[:, None]
+        self._frequency_B1 = _column([r.frequency_penalty for r in requests], device)[:, None]
+        self._counts_BV = _counts(rows, eos_V) if has_penalty else None
+        self._bias_BV = _bias(requests, eos_V) if any(r.logit_bias for r in requests) else None
 
     @torch.no_grad()
     def choose(
@@ -175,17 +179,20 @@ class Sampler:
             logprobs_B = full_BV.gather(1, tokens_B[:, None]).squeeze(1)
         if self._seen_BV is not None:
             self._seen_BV.scatter_(1, tokens_B[:, None], value=True)
+            self._counts_BV[torch.arange(len(tokens_B)), tokens_B] += 1
         return tokens_B, logprobs_B
 
     def _heated(self, scores_BV: Tensor) -> Tensor:
         return scores_BV if self._heat_B is None else scores_BV / self._heat_B[:, None]
 
     def _adjusted(self, logits_BV: Tensor, lengths: Sequence[int]) -> Tensor:
-        scores_BV = logits_BV
+        scores_BV = logits_BV if self._bias_BV is None else logits_BV + self._bias_BV
         if self._seen_BV is not None:
             penalty_B1 = self._penalty_B[:, None]
             cheaper_BV = torch.where(scores_BV < 0, scores_BV * penalty_B1, scores_BV / penalty_B1)
             scores_BV = torch.where(self._seen_BV, cheaper_BV, scores_BV)
+            off_BV = self._frequency_B1 * self._counts_BV
+            scores_BV = scores_BV - off_BV - self._presence_B1 * (self._counts_BV > 0)
         if self._shortest and min(lengths) < self._shortest:
             length_B = _column(lengths, logits_BV.device)
             is_barred_BV = (self._min_new_B > length_B)[:, None] & self._eos_V
@@ -278,6 +285,19 @@ def _seen(rows: Sequence[tuple[GenerationRequest, Sequence[int]]], eos_V: Tensor
     for row, (request, tokens) in enumerate(rows):
         seen_BV[row, [*request.prompt_token_ids, *tokens]] = True
     return seen_BV
+
+
+def _counts(rows: Sequence[tuple[GenerationRequest, Sequence[int]]], eos_V: Tensor) -> Tensor:
+    texts = [torch.tensor(tokens, dtype=torch.int64) for _, tokens in rows]
+    return torch.stack([text_T.bincount(minlength=len(eos_V)) for text_T in texts]).to(eos_V.device)
+
+
+def _bias(requests: Sequence[GenerationRequest], eos_V: Tensor) -> Tensor:
+    bias_BV = torch.zeros(len(requests), len(eos_V), device=eos_V.device)
+    for row, request in enumerate(requests):
+        for token, bias in request.logit_bias:
+            bias_BV[row, token] = bias
+    return bias_BV
 
 
 def _column(values: Sequence[float], device: torch.device) -> Tensor:

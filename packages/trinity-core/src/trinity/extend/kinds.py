@@ -174,6 +174,12 @@ _ALL_KINDS = (
                 meaning="`load_weights` takes LoRA adapters alone and adds them to the base model. "
                 "Without it, whole weights travel, with the adapters in them.",
             ),
+            Ability(
+                word="penalties",
+                attribute="takes_penalties",
+                meaning="a request's penalties, `logit_bias` and `seed` count. Without it, a "
+                "request that has one fails and names it.",
+            ),
         ),
     ),
     Kind(

@@ -32,6 +32,7 @@ _FIELDS = {  # of a request -> the ability that takes it
     "stop": "stop_strings",
     "stop_token_ids": "stop_strings",
     "structure": "structure",
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "logit_bias", "seed"), "penalties"),
 }
 _NEEDED = {  # of a part of the base class, for it to be used as it is
     "storage": {"put_back"},

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 MAX_CHOICES = 128
 MAX_STOPS = 16
-#: accepted: samples hang on the run's key, so these change nothing
+#: accepted: these change nothing
 WITHOUT_EFFECT = frozenset(
     [
-        "seed",
         "user",
         "metadata",
         "store",
@@ -37,15 +36,12 @@ WITHOUT_EFFECT = frozenset(
 )
 #: refused unless they are absent, or as an SDK sends them by default
 REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "logit_bias": ({},),
     "functions": ([],),
     "function_call": ("none",),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
     "web_search_options": (),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
     "top_logprobs": (0,),
 }
 READ = frozenset(
@@ -62,6 +58,10 @@ READ = frozenset(
         "stop",
         "ignore_eos",
         "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "seed",
         "min_tokens",
         "tools",
         "tool_choice",
@@ -211,12 +211,27 @@ def sampling_of(body: Mapping[str, Any]) -> dict[str, Any]:
         "max_tokens": next((value for value in most if value is not None), None),
         "min_tokens": whole(body, "min_tokens", low=0),
         "repetition_penalty": number(body, "repetition_penalty", low=0, above=True),
+        "presence_penalty": number(body, "presence_penalty", low=-2, high=2),
+        "frequency_penalty": number(body, "frequency_penalty", low=-2, high=2),
+        "logit_bias": _logit_bias(body),
+        "seed": whole(body, "seed", low=-(2**63), high=2**63 - 1),
         "ignore_eos": boolean(body, "ignore_eos"),
         "stop": stop_of(body, "stop"),
     }
     if found["top_k"] == 0:  # another spelling of no limit
         found["top_k"] = -1
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _logit_bias(body: Mapping[str, Any]) -> dict[int, float] | None:
+    """Return what is added to the logits of tokens, by their ids; None: nothing."""
+    given = mapping(body, "logit_bias") or {}
+    for token, bias in given.items():
+        is_number = isinstance(bias, (int, float)) and not isinstance(bias, bool)
+        if not token.isdecimal() or not is_number or not -100 <= bias <= 100:
+            shown = f"has {token!r:.40}: {bias!r:.40}"
+            raise bad_field("logit_bias", f"{shown}; give ids of tokens, each with -100 to 100.")
+    return {int(token): float(bias) for token, bias in given.items()} or None
 
 
 def stop_of(body: Mapping[str, Any], name: str) -> tuple[str, ...] | None:

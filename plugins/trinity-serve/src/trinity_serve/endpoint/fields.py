@@ -75,11 +75,17 @@ def bad_field(name: str, problem: str) -> Refusal:
     return Refusal(400, f"{name} {problem}", code="invalid_request_error", param=name)
 
 
-def structure_refused(error: ModelError, request: ChatRequest) -> Refusal | None:
-    """Return the refusal of a form of reply that the engine cannot hold; None: it is another error.
+_OF_SOME_ENGINES = ("presence_penalty", "frequency_penalty", "logit_bias", "seed")
+
+
+def field_refused(error: ModelError, request: ChatRequest) -> Refusal | None:
+    """Return the refusal of a field that the engine cannot honour; None: it is another error.
 
     It names the field: clients leave that out and ask again.
     """
+    for name in _OF_SOME_ENGINES:
+        if name in request.sampling and str(error).startswith(name):
+            return bad_field(name, f"cannot be honoured: {error}")
     if request.structure is None or not str(error).startswith("structure"):
         return None
     name = "tool_choice" if request.calls == "forced" else "response_format"

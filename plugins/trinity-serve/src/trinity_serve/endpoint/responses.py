@@ -22,6 +22,7 @@ Json = dict[str, Any]  # Any: what JSON holds
 _STATE = ("previous_response_id", "conversation", "background", "prompt")
 _SAME = ["model", "temperature", "top_p", "top_k", "parallel_tool_calls", "stream", "user"]
 _SAME += ["metadata", "chat_template_kwargs", "stop", "seed", "return_token_ids"]
+_SAME += ["presence_penalty", "frequency_penalty", "logit_bias"]
 
 _ECHOED: Json = {
     "instructions": None,

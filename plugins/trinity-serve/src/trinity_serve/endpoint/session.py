@@ -17,8 +17,8 @@ from trinity_serve.endpoint.fields import (
     Refusal,
     bad_request,
     engine_failed,
+    field_refused,
     run_over,
-    structure_refused,
     too_slow,
 )
 from trinity_serve.endpoint.keys import Entry
@@ -146,7 +146,7 @@ class Session:
         try:
             completions = await self._completions(asked)
         except ModelError as error:
-            refused = structure_refused(error, request)
+            refused = field_refused(error, request)
             if refused is not None:  # the engine is well, and asking again would not help
                 raise refused from error
             self.failure = error
@@ -187,7 +187,7 @@ class Session:
         except TemplateRefusesError as error:
             raise Refusal(400, str(error), code="template_refuses", param="messages") from error
         except ModelError as error:
-            raise structure_refused(error, request) or bad_request(str(error)) from error
+            raise field_refused(error, request) or bad_request(str(error)) from error
 
     def _sampling(self, request: ChatRequest, *, is_forced: bool) -> dict[str, Any]:
         sampling = dict(request.sampling)

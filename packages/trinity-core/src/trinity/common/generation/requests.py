@@ -42,6 +42,12 @@ def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int)
         "max_new_tokens": (request.max_new_tokens >= 1, "at least 1"),
         "min_new_tokens": (request.min_new_tokens >= 0, "0 or more"),
         "repetition_penalty": (request.repetition_penalty > 0, "above 0"),
+        "presence_penalty": (-2 <= request.presence_penalty <= 2, "from -2 to 2"),
+        "frequency_penalty": (-2 <= request.frequency_penalty <= 2, "from -2 to 2"),
+        "logit_bias": (
+            all(0 <= token < vocab and -100 <= b <= 100 for token, b in request.logit_bias),
+            f"tokens below {vocab} with numbers from -100 to 100",
+        ),
     }
     for name, (is_right, wanted) in ranges.items():
         if not is_right:

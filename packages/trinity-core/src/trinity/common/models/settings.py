@@ -104,6 +104,10 @@ class Sampling:
     min_tokens: int | None = None
     repetition_penalty: float | None = None
     ignore_eos: bool | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None  # token -> what is added to its logit
+    seed: int | None = None
     stop: str | Sequence[str] | None = None  # texts that a reply ends with
     stop_token_ids: Sequence[int] | None = None
     structure: Structure | None = None
@@ -140,6 +144,10 @@ class Sampling:
             min_new_tokens=_first(self.min_tokens, settings.min_response_tokens),
             repetition_penalty=float(_first(self.repetition_penalty, settings.repetition_penalty)),
             ignore_eos=_first(self.ignore_eos, settings.ignore_eos),
+            presence_penalty=float(_first(self.presence_penalty, 0.0)),
+            frequency_penalty=float(_first(self.frequency_penalty, 0.0)),
+            logit_bias=tuple(sorted((self.logit_bias or {}).items())),
+            seed=str(_first(self.seed, "")),
             stop=stop,
             stop_token_ids=tuple(self.stop_token_ids or ()),
             structure=self.structure,

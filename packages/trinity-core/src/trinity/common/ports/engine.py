@@ -33,6 +33,7 @@ class RolloutEngine(ABC):
     version: WeightVersion  # of the weights that the next request is answered with
     busy_s: float = 0.0  # seconds that it has spent on generating; 0: it does not say
     takes_stop_strings: bool = False  # ``stop`` and ``stop_token_ids`` of a request end replies
+    takes_penalties: bool = False  # of a request, its ``logit_bias`` and its ``seed`` too
     takes_structure: bool = False  # replies match a request's ``structure``
     takes_adapters: bool = False  # ``load_weights`` takes adapters alone, see ``WeightSnapshot``
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class GenerationRequest:
     A reply ends with the token that completes the first match of a ``stop`` string in the decoded
     text, special tokens included, or with one of ``stop_token_ids``; that token is kept. Neither
     ends a reply before ``min_new_tokens``. Engines that provide ``stop_strings`` take both fields,
-    those that provide ``structure`` that one; others are not asked, and the caller gets a
-    ``ModelError`` that names the field.
+    those that provide ``structure`` that one, those that provide ``penalties`` the last four;
+    others are not asked, and the caller gets a ``ModelError`` that names the field.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -66,6 +66,16 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     structure: Structure | None = None  # None: any text
+    presence_penalty: float = 0.0  # taken off the logit of each token that the reply has
+    frequency_penalty: float = 0.0  # likewise, as often as it has the token
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token, what is added to its logit)
+    seed: str = ""  # requests of a rollout with the same one draw the same
+
+    @property
+    def drawn_by(self) -> RunKey:
+        """Return what seeds samples: ``key``, with ``seed`` in place of the request's number."""
+        seeded = replace(self.key, batch=f"{self.key.batch}/seed/{self.seed}", request=0)
+        return seeded if self.seed else self.key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
