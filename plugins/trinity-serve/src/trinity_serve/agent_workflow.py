@@ -20,6 +20,7 @@ from trinity.errors import ConfigError, JudgementCutError, WorkflowError, unknow
 from trinity_serve.agent_command import AgentCommand
 from trinity_serve.agent_function import AgentFunction
 from trinity_serve.agent_result import AgentResult, result_of
+from trinity_serve.late_errors import late_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,6 +88,7 @@ class AgentWorkflow(BaseSimpleWorkflow):
             ModelError: the engine failed, whatever the agent made of it.
             WorkflowError: the agent failed, asked nothing, or gave no reward.
         """
+        late_errors.install()
         try:
             returned = self.agent.run(self)
         except (Exception, asyncio.CancelledError):
@@ -122,6 +124,8 @@ class AgentWorkflow(BaseSimpleWorkflow):
             self._give(experience, result)
         last = kept[-1]
         last.metrics |= {**result.metrics, "api/calls": float(len(experiences))}
+        if num_late := late_errors.taken():
+            last.metrics["api/late_errors"] = float(num_late)
         return kept
 
     def _is_wanted(self, experience: Experience, result: AgentResult) -> bool:
