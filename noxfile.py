@@ -2,8 +2,8 @@
 
 Every session shares one environment, ``.nox/shared``, made once with the versions of
 ``constraints.txt`` and brought up to date when those or a ``pyproject.toml`` change. The exceptions
-are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors``, ``sdks``,
-``tinker`` and ``chat_templates``, whose packages nothing else needs.
+are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monitors``, ``lm_eval``,
+``sdks``, ``tinker`` and ``chat_templates``, whose packages nothing else needs.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alon
 }
 
 HEAVY = (  # what CI does not run, the quick ones first
-    *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "postgres"),
-    *("hosts", "studio", "gpu_rehearsal"),
+    *("lint", "types", "docs", "broken_plugin", "chat_templates", "monitors", "lm_eval"),
+    *("postgres", "hosts", "studio", "gpu_rehearsal"),
     *(
         "sdks",
         "tinker",
@@ -289,6 +289,15 @@ def monitors(session: nox.Session) -> None:
     store = f"sqlite:///{session.create_tmp()}/mlflow.db"  # no server is needed
     env = {**RUN_ENV, "MLFLOW_TRACKING_URI": store, "TRACKIO_DIR": session.create_tmp()}
     session.run("python", "-m", "pytest", own, *session.posargs, env=env)
+
+
+@nox.session(reuse_venv=True)
+def lm_eval(session: nox.Session) -> None:
+    """Evaluate a tiny model on a task file with the real lm-eval, without a network."""
+    own = "packages/trinity-lab"
+    session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", f"{own}[lm-eval]", "pytest")
+    tests = f"{own}/tests/test_harness.py"
+    session.run("python", "-m", "pytest", tests, *session.posargs, env=RUN_ENV)
 
 
 @nox.session(reuse_venv=True)

@@ -340,7 +340,7 @@ def main() -> None:
     """Run a command of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("run", "again", "table", "list"))
-    parser.add_argument("--half", choices=("tuning", "held_out"), default="tuning")
+    parser.add_argument("--half", choices=("tuning", "held_out", "third"), default="tuning")
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--only", default="")
     given = parser.parse_args()

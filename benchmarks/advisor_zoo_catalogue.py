@@ -26,7 +26,7 @@ class Case:
     Attributes:
         name: of it.
         kind: of pathology; of a healthy run its task.
-        half: ``tuning`` or ``held_out``.
+        half: ``tuning`` or ``held_out``; of more healthy runs ``third``.
         settings: what differs from the base, by dotted path.
         is_sick: whether something is wrong.
         expects: the advisors that name what is wrong; others count as detections too, apart.
@@ -245,6 +245,15 @@ _HEALTHY = {  # task -> its settings; each half has tasks and algorithms of its 
         },
         "algorithms": ("ppo", "cispo", "opmd", "sapo", "grpo"),
         "seeds": (11, 12, 13),
+    },
+    "third": {  # drawn after `length` was given ten steps, of which both halves were a reason
+        "tasks": {
+            "upper": {REWARD_ARGS: {"kind": "upper"}},
+            "vowels": {REWARD_ARGS: {"kind": "vowels"}},
+            "small": {REWARD_ARGS: {"kind": "letters", "scale": 0.1}},
+        },
+        "algorithms": ("grpo", "gspo", "ppo", "cispo"),
+        "seeds": (21, 22, 23),
     },
 }
 

@@ -21,7 +21,28 @@ if TYPE_CHECKING:
     from trinity_lab.models import Model
     from trinity_lab.pass_at_k import Score
 
+    _Row = tuple[Model, Path | None, list[Score]]
+
 _FROM_RUN = ("model", "explorer")  # sections of a checkpoint's run that its evaluation uses
+
+
+_Tasks = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A benchmark of lm-eval, such as gsm8k. Repeatable."),
+]
+_TaskFiles = Annotated[Path | None, typer.Option(help="A folder with task files of lm-eval.")]
+_Limit = Annotated[int | None, typer.Option(min=1, help="Rows of each benchmark.")]
+_PassesAt = Annotated[float, typer.Option(help="A rollout passes with at least this reward.")]
+_To = Annotated[Path, typer.Option(help="Root folder of the run directories.")]
+_Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Set a value of the run. Repeatable.")
+]
+_PluginDirs = Annotated[
+    list[Path] | None, typer.Option("--plugin-dir", help="Load a folder's plugins. Repeatable.")
+]
+_Chat = Annotated[
+    bool, typer.Option("--chat", help="Ask benchmarks through the model's chat template.")
+]
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
@@ -32,49 +53,53 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
             help="Checkpoints, run directories (their newest), model folders, Hugging Face ids.",
         ),
     ],
-    data: Annotated[Path, typer.Option("--data", help="The file of tasks.")],
+    data: Annotated[Path | None, typer.Option("--data", help="The file of tasks.")] = None,
+    tasks: _Tasks = None,
+    task_files: _TaskFiles = None,
+    limit: _Limit = None,
+    chat: _Chat = False,
     workflow: Annotated[
         str, typer.Option(help="Default: that of the checkpoint's run, else simple_workflow.")
     ] = "",
     reward: Annotated[str, typer.Option(help="Default: that of the checkpoint's run.")] = "",
     repeat: Annotated[int, typer.Option(min=1, help="Rollouts of each task.")] = 1,
-    passes_at: Annotated[
-        float, typer.Option(help="A rollout passes with at least this reward.")
-    ] = 1.0,
-    to: Annotated[Path, typer.Option(help="Root folder of the run directories.")] = Path(
-        "checkpoints"
-    ),
+    passes_at: _PassesAt = 1.0,
+    to: _To = Path("checkpoints"),
     local: Annotated[bool, typer.Option("--local", help="Run without Ray.")] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Set a value of the run. Repeatable."),
-    ] = None,
-    plugin_dir: Annotated[
-        list[Path] | None, typer.Option("--plugin-dir", help="Load a folder's plugins. Repeatable.")
-    ] = None,
+    settings: _Settings = None,
+    plugin_dir: _PluginDirs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Evaluate models on a file: mean@k and pass@k with 95 % intervals over tasks.
+    """Evaluate models on a file, or on benchmarks, with 95 % intervals.
 
-    Each model gets a run directory in TO/eval (default: checkpoints/eval). `trinity view` and
-    `trinity compare` read it.
+    On a file: mean@k and pass@k. Each model gets a run directory in TO/eval (default:
+    checkpoints/eval). `trinity view` and `trinity compare` read it.
     """
     from trinity.extend import get_manager, set_manager
 
+    from trinity_lab.harness import Benchmarks
     from trinity_lab.models import find_model
 
+    if data is None and not tasks:
+        raise typer.BadParameter("name a file with --data, or a benchmark with --tasks")
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or []))
     found = [find_model(word) for word in models]
-    taskset = _taskset(found, data=data, workflow=workflow, reward=reward, repeat=repeat)
-    rows = []
-    for name, model in zip(_names(found, data), found, strict=True):
-        config = _config(model, taskset, name=name, root=to, overrides=settings or [])
-        directory = _bench(config, local=local)
-        rows.append((model, directory, _scores(directory, repeat=repeat, passes_at=passes_at)))
+    benchmarks = Benchmarks(tasks=tasks or [], include=task_files, limit=limit, has_chat=chat)
+    benchmarks.check()
+    rows: list[_Row] = [(model, None, []) for model in found]
+    if data is not None:
+        taskset = _taskset(found, data=data, workflow=workflow, reward=reward, repeat=repeat)
+        for place, name in enumerate(_names(found, data.stem)):
+            config = _config(found[place], taskset, name=name, root=to, overrides=settings or [])
+            directory = _bench(config, local=local)
+            scores = _scores(directory, repeat=repeat, passes_at=passes_at)
+            rows[place] = (found[place], directory, scores)
+    for (model, _, scores), name in zip(rows, _names(found, "lm-eval"), strict=True):
+        scores.extend(benchmarks.scores(model.path, to=to / "eval" / name))
     if as_json:
         typer.echo(json.dumps({"schema": 1, "models": [_json(*row) for row in rows]}, indent=2))
         return
-    _echo(rows, data=data, passes_at=passes_at)
+    _echo(rows, heading=_heading(data, tasks or [], passes_at))
 
 
 def _taskset(
@@ -150,11 +175,11 @@ def _unmasked(value: Any) -> Any:  # Any: yaml
     return [_unmasked(part) for part in value] if isinstance(value, list) else value
 
 
-def _names(models: Sequence[Model], data: Path) -> list[str]:
+def _names(models: Sequence[Model], prefix: str) -> list[str]:
     """Return a folder's name for each model; those of one label are numbered."""
     names: list[str] = []
     for model in models:
-        name = f"{data.stem}-{model.label.replace('/', '-')}"
+        name = f"{prefix}-{model.label.replace('/', '-')}"
         count = sum(one == name or one.startswith(f"{name}-again") for one in names)
         names.append(f"{name}-again{count}" if count else name)
     return names
@@ -184,14 +209,25 @@ def _scores(directory: Path, *, repeat: int, passes_at: float) -> list[Score]:
     return scores_of(rewards, num_repeats=repeat, passes_at=passes_at)
 
 
-def _echo(rows: Sequence[tuple[Model, Path, list[Score]]], *, data: Path, passes_at: float) -> None:
-    typer.echo(
-        f"{data}: 95 % intervals, bootstrap over tasks; passes with a reward of {passes_at:g}\n"
-    )
-    names = [score.name for score in rows[0][2]]
-    table = [[plain(model.label), *map(_shown, scores)] for model, _, scores in rows]
-    echo_columns(["model", *names], table)
-    typer.echo("\nrollouts: trinity view " + " ".join(str(directory) for _, directory, _ in rows))
+def _heading(data: Path | None, tasks: Sequence[str], passes_at: float) -> str:
+    file = f"bootstrap over tasks; passes with a reward of {passes_at:g}"
+    told = [f"{data}: 95 % intervals, {file}"] if data is not None else []
+    if tasks:
+        told.append(f"{', '.join(tasks)} (lm-eval): 95 % intervals, 1.96 standard errors")
+    return "\n".join(told)
+
+
+def _echo(rows: Sequence[_Row], *, heading: str) -> None:
+    typer.echo(f"{heading}\n")
+    names = list(dict.fromkeys(score.name for _, _, scores in rows for score in scores))
+    table = []
+    for model, _, scores in rows:
+        known = {score.name: _shown(score) for score in scores}
+        table.append([plain(model.label), *(known.get(name, "-") for name in names)])
+    echo_columns(["model", *map(plain, names)], table)
+    directories = [str(directory) for _, directory, _ in rows if directory is not None]
+    if directories:
+        typer.echo("\nrollouts: trinity view " + " ".join(directories))
 
 
 def _shown(score: Score) -> str:
@@ -200,10 +236,10 @@ def _shown(score: Score) -> str:
     return f"{score.value:.3f} ({score.interval.low:.3f} to {score.interval.high:.3f})"
 
 
-def _json(model: Model, directory: Path, scores: Sequence[Score]) -> dict[str, object]:
+def _json(model: Model, directory: Path | None, scores: Sequence[Score]) -> dict[str, object]:
     return {
         "model": model.label,
         "path": model.path,
-        "directory": str(directory),
+        "directory": None if directory is None else str(directory),
         "scores": {score.name: asdict(score) for score in scores},
     }

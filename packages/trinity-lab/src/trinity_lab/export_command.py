@@ -26,7 +26,8 @@ def export(
     push: Annotated[
         str,
         typer.Option(
-            metavar="OWNER/NAME", help="Upload to this private repository of the Hugging Face Hub."
+            metavar="OWNER/NAME",
+            help="Upload to this repository of the Hugging Face Hub; a new one is private.",
         ),
     ] = "",
 ) -> None:
@@ -73,7 +74,7 @@ def _push(folder: Path, repository: str) -> None:
 
     api = HfApi()
     try:
-        api.create_repo(repository, private=True, exist_ok=True)
+        url = api.create_repo(repository, private=True, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder)
     except (HfHubHTTPError, LocalTokenNotFoundError, OSError) as error:
         raise ConfigError(
@@ -81,4 +82,4 @@ def _push(folder: Path, repository: str) -> None:
             f"{str(error).strip()}. Log in with `hf auth login`, then `hf upload {repository} "
             f"{folder}`."
         ) from error
-    typer.echo(f"uploaded to https://huggingface.co/{repository} (private)")
+    typer.echo(f"uploaded to {url}")
