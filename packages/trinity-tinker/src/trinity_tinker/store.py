@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.sqlite_file import connect, refuse_damaged, refuse_network, transaction
+from trinity.buffer.sqlite_file import connect, refuse_damaged, refuse_damaged_wal, transaction
 from trinity.errors import DataError
 
 from trinity_tinker.refusal import RequestError
@@ -95,8 +95,8 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.RLock()
-        refuse_network(path)
         try:
+            refuse_damaged_wal(path)
             self._db = connect(path)
             self._db.row_factory = sqlite3.Row
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -105,7 +105,7 @@ class Store:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 self._db.executescript(_SCHEMA + f"PRAGMA user_version = {_FORMAT};")
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise DataError(f"{path} cannot be used: {error}. Use another folder.") from error
         if version not in {0, _FORMAT}:
             raise DataError(f"{path} is of another version of trinity-tinker. Use another folder.")
