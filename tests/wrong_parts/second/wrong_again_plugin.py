@@ -23,7 +23,7 @@ ROLLOUTS = {
     "workflow/rotates_rewards": "gives each answer the reward of the one before",
     "workflow/shifts_logprobs": "gives each token the log-probability of its neighbour",
     "workflow/backdates": "says that weights three steps older sampled the answer",
-    "workflow/keeps_the_rewarded": "leaves out the answers without a reward",
+    "workflow/keeps_the_rewarded": "leaves out the answers of the least reward",
     "workflow/joins_answers": "appends the next answer to each, as if it had followed it",
     "workflow/picks_the_best": "asks for twice as many answers and keeps the better half",
     "reward_fn/asks_the_clock": "rewards in even milliseconds",

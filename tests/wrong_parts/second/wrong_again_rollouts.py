@@ -91,11 +91,12 @@ class BackdatesWorkflow(SimpleWorkflow):
 
 
 class KeepsTheRewardedWorkflow(SimpleWorkflow):
-    """Returns what was right, and one answer at least."""
+    """Returns what was better than the worst, and one answer at least."""
 
     def run(self):
         answers = super().run()
-        return [one for one in answers if one.reward] or answers[:1]
+        worst = min(one.reward for one in answers)
+        return [one for one in answers if one.reward > worst] or answers[:1]
 
 
 class JoinsAnswersWorkflow(SimpleWorkflow):
