@@ -13,6 +13,7 @@ import pytest
 from trinity.common.config import Machine, check, load_config, memory, resolve
 from trinity.common.config.memory import (
     TrainerMemory,
+    adapter_parameters,
     cache_tokens,
     engine_bytes,
     known_shape,
@@ -141,7 +142,9 @@ def test_a_model_that_cannot_fit_is_refused_with_what_makes_it_fit(resolved) -> 
 
 
 def test_a_model_that_no_single_change_makes_fit_is_refused_too(resolved) -> None:
-    (said,) = refusals(resolved(machine(1)), machine(1))
+    """Adapters leave 15 GB of weights, as many of a reference, and the engine has 15."""
+    small = machine(1, size=30 * 10**9)
+    (said,) = refusals(resolved(small), small)
 
     assert "on 1 GPU (computed)" in said
     assert "use more GPUs, or a smaller model" in said
@@ -275,3 +278,60 @@ def test_copies_of_the_weights_need_as_much_as_their_own_ranks_share() -> None:
 
     assert eight.at_rest == four.at_rest == 12 * shape.parameters / 4
     assert eight.peak(4096) == four.peak(4096)
+
+
+def test_adapters_leave_the_model_frozen_in_the_type_it_computes_in() -> None:
+    """Qwen2.5-7B: 28 layers, 3,584 wide, MLP 18,944, keys 512; rank 32 in seven matrices.
+
+    q and o 2 x 7168, k and v 2 x 4096, the MLP 3 x 22528: 90,112 a rank and layer, 80.7 million.
+    """
+    shape = known_shape("Qwen2.5-7B")
+    count = adapter_parameters(shape, 32)
+    lora = TrainerMemory(shape=shape, precision="bfloat16", recomputes=True, adapters=count)
+    beside = replace(lora, has_reference=True)
+    sharded = replace(lora, strategy="fsdp2", num_ranks=4)
+
+    assert count == 28 * 32 * (2 * 7168 + 2 * 4096 + 3 * 22528) == 80740352
+    assert lora.at_rest == 2 * shape.parameters + 12 * count
+    assert beside.at_rest == lora.at_rest + 2 * shape.parameters
+    assert sharded.at_rest == 2 * shape.parameters / 4 + 12 * count
+    assert lora.state == sharded.state == 2 * shape.parameters + 16 * count
+    assert replace(lora, adapters=0).state == 16 * shape.parameters
+
+
+def test_the_peak_with_adapters_has_their_gradients_and_no_others() -> None:
+    """8 tokens: nothing but what is there whatever the micro-batch is."""
+    shape = known_shape("Qwen2.5-7B")
+    lora = TrainerMemory(shape=shape, precision="bfloat16", adapters=1_000_000)
+    sharded = replace(lora, strategy="fsdp2", num_ranks=4)
+    tokens, scored = 8, 8
+    activations = 28 * tokens * (32 * 3584 + 16 * 18944) * 0.62
+    logits = 14 * scored * 152064
+    layers = shape.parameters - shape.root
+
+    assert lora.peak(tokens) - lora.at_rest == pytest.approx(4e6 + activations + logits)
+    gathered = 2 * (shape.root + 2 * layers / 28)
+    expected = gathered + activations + max(logits, 4e6)
+    assert sharded.peak(tokens) - sharded.at_rest == pytest.approx(expected)
+
+
+def test_a_model_too_large_for_one_gpu_is_told_of_adapters(resolved) -> None:
+    """7B in float32 states needs 144 GB, as adapters 42 GB beside the engine."""
+    one = machine(1)
+    (refusal,) = refusals(resolved(one, "model.model_path=Qwen/Qwen2.5-7B-Instruct"), one)
+
+    lora = "model.lora_configs: [{lora_rank: 32}]"
+    assert f"{lora}, trainer.gradient_checkpointing: true (adapters alone" in refusal
+
+
+def test_the_defaults_of_eight_gpus_follow_the_adapters(resolved) -> None:
+    """7B with adapters fits four times into 80 GB and is not sharded; 32B is."""
+    lora = "model.lora_configs=[{name: a, lora_rank: 32}]"
+    small, large = (
+        resolved(machine(8, name), lora, f"model.model_path={name}")
+        for name in ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-32B-Instruct")
+    )
+
+    assert small.trainer.trainer_strategy == "ddp"
+    assert large.trainer.trainer_strategy == "fsdp2"
+    assert any("LoRA with 80.7 million parameters" in note for note in small.notes)

@@ -23,10 +23,6 @@ _FOLLOWS_GPUS = (
     "trainer.max_token_len_per_gpu",
     "synchronizer.sync_method",
 )
-_UNKNOWN = (
-    "memory is not computed: it is known of decoders whose config.json is at hand, trained without "
-    "adapters and critic"
-)
 
 
 def plan(
@@ -37,12 +33,20 @@ def plan(
     gpu_memory: Annotated[
         float, typer.Option(min=1, help="GB of each GPU, if you set --gpus.")
     ] = 80.0,
+    tflops: Annotated[
+        float | None,
+        typer.Option(min=1e-6, help="Measured TFLOP/s of each trainer GPU, for seconds of a step."),
+    ] = None,
+    tokens_per_s: Annotated[
+        float | None,
+        typer.Option(min=1e-6, help="Measured tokens/s of each engine, for seconds of a step."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set a value. Repeatable."),
     ] = None,
 ) -> None:
-    """Show how much memory a run needs on each GPU, and its defaults for them; start nothing.
+    """Show memory and time of a run on each GPU, and its defaults for them; start nothing.
 
     Reads the model's config.json; needs no weights and no GPU. Exit code 1: it does not fit.
     """
@@ -65,9 +69,28 @@ def plan(
         typer.echo(f"{stage.name}, on {_words(machine, stage)}:")
         for line in _lines(stage, machine, NamedParts(manager)):
             typer.echo(f"  {line}")
+        for line in _of_time(stage, machine, NamedParts(manager), tflops, tokens_per_s):
+            typer.echo(f"  {line}")
     for line in problems:
         typer.echo(line)
     raise typer.Exit(int(bool(problems)))
+
+
+def _of_time(
+    stage: Config,
+    machine: Machine,
+    parts: NamedParts,
+    tflops: float | None,
+    tokens_per_s: float | None,
+) -> list[str]:
+    from trinity.common.config.resolve_gpus import trainer_memory
+
+    from trinity_debug.plan_time import time_lines
+
+    plan = trainer_memory(stage, machine, parts)
+    if plan is None or not machine.num_gpus:
+        return []
+    return time_lines(stage, plan, tflops=tflops, tokens_per_s=tokens_per_s)
 
 
 def _words(machine: Machine, stage: Config) -> str:
@@ -87,7 +110,7 @@ def _lines(stage: Config, machine: Machine, parts: NamedParts) -> list[str]:
         lines = [
             "memory is not computed: the model's config.json is not there, or its shape is not"
         ]
-        lines[0] += " that of a decoder, or it has adapters or a critic"
+        lines[0] += " that of a decoder, or it has a critic"
     values = {path: (value, stage.origins[path]) for path, value in stage.flat().items()}
     shown = [(path, *values[path]) for path in _FOLLOWS_GPUS if path in values]
     return lines + [f"{path} = {value!r}  # {origin}" for path, value, origin in shown]

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trinity.common.config.memory import engine_bytes, usable
+from trinity.common.config.memory import adapter_parameters, engine_bytes, usable
 from trinity.common.config.resolve_gpus import (
     num_gpus,
     shares_gpu,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["memory_problems"]
 
 _SHOWN = 3
+_RANK = 32  # of the adapters that are named as a way out
 
 
 def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iterator[Problem]:
@@ -105,6 +106,11 @@ def _changes(
     yield f"{both} (weights are gathered in each pass)", sharded, tokens
     smaller = min(tokens, max(longest, sharded.most_tokens(room)))
     yield f"{both} and max_token_len_per_gpu: {smaller} (slower)", sharded, smaller
+    if not plan.adapters:
+        adapters = replace(sharded, adapters=adapter_parameters(plan.shape, _RANK))
+        how = both if plan.num_ranks > 1 else "trainer.gradient_checkpointing: true"
+        words = f"model.lora_configs: [{{lora_rank: {_RANK}}}], {how}"
+        yield f"{words} (adapters alone are trained)", adapters, tokens
     ranks = num_gpus(config, machine) - config.explorer.rollout_model.tensor_parallel_size
     if ranks > plan.num_ranks and config.mode != "train":
         more = replace(sharded, num_ranks=ranks)

@@ -15,6 +15,10 @@ A step holds all of them, and the layer L times. Where layers are recomputed it 
 the logits, or gradients and one layer, whichever is more; with fsdp2 and bfloat16 the layers, and
 the logits or the gradients.
 
+With a parameters of adapters (LoRA) the P parameters are frozen, in the precision computed in: at
+rest 2 P or 4 P (with fsdp2 divided by N) and 12 a, gradients 4 a, nothing rounded; gathered are
+weights alone, twice a layer's and R.
+
 Left out, and reserved as a part of each GPU: CUDA's context, NCCL's buffers, fragmentation.
 """
 
@@ -23,14 +27,22 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ModelShape", "TrainerMemory", "cache_tokens", "engine_bytes", "known_shape", "usable"]
+__all__ = [
+    "ModelShape",
+    "TrainerMemory",
+    "adapter_parameters",
+    "cache_tokens",
+    "engine_bytes",
+    "known_shape",
+    "usable",
+]
 
 RESERVED_BYTES = 2.0e9  # of a GPU: CUDA's context and NCCL's buffers
 USABLE = 0.92  # of the rest: what fragments is lost
@@ -97,6 +109,16 @@ class ModelShape:
         )
 
 
+def adapter_parameters(shape: ModelShape, rank: int) -> int:
+    """Return how many parameters LoRA adapters of all linear layers have, about.
+
+    Two factors of each matrix: the rank times its rows and columns.
+    """
+    keys = shape.cache_numbers // (2 * shape.num_layers)
+    sides = 4 * shape.hidden + 2 * (shape.hidden + keys) + 3 * (shape.hidden + shape.mlp)
+    return rank * shape.num_layers * sides
+
+
 def _is_size(number: object) -> bool:
     return type(number) is int and 0 < number < _MOST
 
@@ -124,13 +146,20 @@ class TrainerMemory:
     precision: str = "float32"
     recomputes: bool = False
     has_reference: bool = False
+    adapters: int = 0  # parameters of LoRA's, which alone are trained; 0: all of the model are
 
     @property
     def at_rest(self) -> float:
         """Return the bytes between steps: weights, two Adam states, the reference model."""
-        p = self.shape.parameters
-        reference = (2 if self.precision == "bfloat16" else 4) * p if self.has_reference else 0
-        return (12 * p + reference) / self.num_shards
+        p, frozen = self.shape.parameters, 2 if self.precision == "bfloat16" else 4
+        model = (frozen if self.adapters else 12) * p + (frozen * p if self.has_reference else 0)
+        return model / self.num_shards + 12 * self.adapters
+
+    @property
+    def state(self) -> float:
+        """Return the bytes of weights, gradients and optimizer states, of all ranks together."""
+        whole = replace(self, strategy="ddp", has_reference=False)
+        return whole.at_rest + 4 * (self.adapters or self.shape.parameters)
 
     def peak(self, tokens: int, *, scored: int | None = None) -> float:
         """Return the bytes at the peak of a step with micro-batches of so many tokens.
@@ -146,6 +175,10 @@ class TrainerMemory:
             gradients, rounded = gradients / self.num_shards, 0.0
             root, layer = (4.0, 8.0) if is_rounded else (8.0, 12.0)
             gathered = root * shape.root + layer * layers / num
+            if self.adapters:  # no gradients of it
+                gathered = root / 2 * (shape.root + 2 * layers / num)
+        if self.adapters:
+            gradients, rounded = 4.0 * self.adapters, 0.0
         numbers = (tokens if scored is None else scored) * shape.vocab
         logits = 14.0 * min(_LOGITS_AT_ONCE, numbers)
         layer = tokens * (32 * shape.hidden + 16 * shape.mlp) * (_OF_BFLOAT16 if is_rounded else 1)

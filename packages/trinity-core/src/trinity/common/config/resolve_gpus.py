@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from trinity.common.config.check_algorithm import has_reference
 from trinity.common.config.check_ranks import trained_beside
-from trinity.common.config.memory import TrainerMemory, cache_tokens, engine_bytes, usable
+from trinity.common.config.memory import (
+    TrainerMemory,
+    adapter_parameters,
+    cache_tokens,
+    engine_bytes,
+    usable,
+)
 
 if TYPE_CHECKING:
     from trinity.common.config.config import Config
@@ -78,10 +84,9 @@ def resolve_memory(work: Resolution) -> None:
     plan = trainer_memory(config, machine, work.parts)
     if plan is None or machine.gpu_bytes is None:
         return
-    state = 16 * plan.shape.parameters
-    is_large = _COPIES * state > machine.gpu_bytes
-    if plan.num_ranks > 1 and is_large and not trained_beside(config, work.parts):
-        reason = f"weights, gradients and optimizer states are {_gb(state)}"
+    is_large = _COPIES * plan.state > machine.gpu_bytes
+    if plan.num_ranks > 1 and is_large:
+        reason = f"weights, gradients and optimizer states are {_gb(plan.state)}"
         work.default("trainer.trainer_strategy", "fsdp2", origin=reason)
         plan = replace(plan, strategy=config.trainer.trainer_strategy)
     room, tokens = (
@@ -128,11 +133,13 @@ def gpu_share(config: Config, machine: Machine, parts: NamedParts) -> float | No
 def trainer_memory(config: Config, machine: Machine, parts: NamedParts) -> TrainerMemory | None:
     """Return how the trainer would hold the model; None: it trains none, or its shape is unknown.
 
-    Adapters train almost nothing of the model, and a critic is another model: neither is planned.
+    A critic is another model, which is not planned.
     """
-    if machine.model is None or not config.has_trainer or trained_beside(config, parts):
+    if machine.model is None or not config.has_trainer:
         return None
-    trainer = config.trainer
+    if "a critic" in trained_beside(config, parts):
+        return None
+    trainer, lora = config.trainer, config.model.lora_configs
     return TrainerMemory(
         shape=machine.model,
         strategy=trainer.trainer_strategy,
@@ -141,6 +148,7 @@ def trainer_memory(config: Config, machine: Machine, parts: NamedParts) -> Train
         precision=trainer.precision,
         recomputes=trainer.gradient_checkpointing,
         has_reference=has_reference(config, parts),
+        adapters=adapter_parameters(machine.model, lora[0].lora_rank) if lora else 0,
     )
 
 
@@ -182,7 +190,8 @@ def plan_lines(config: Config, machine: Machine, parts: NamedParts) -> list[str]
         trainer_capacity(config, machine, plan),
         config.trainer.max_token_len_per_gpu or 0,
     )
-    how = f"{plan.strategy}, {plan.precision}{', recomputing' if plan.recomputes else ''}"
+    lora = f"LoRA with {plan.adapters / 1e6:.1f} million parameters, " if plan.adapters else ""
+    how = f"{lora}{plan.strategy}, {plan.precision}{', recomputing' if plan.recomputes else ''}"
     lines = [
         f"trainer on {_gpus(plan.num_ranks)} ({how}): {_gb(plan.at_rest)} at rest, "
         f"{_gb(plan.peak(tokens))} at the peak of a step, of {_gb(room)} that can be used; "

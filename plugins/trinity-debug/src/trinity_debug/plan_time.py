@@ -1,0 +1,132 @@
+"""How much a step computes, and how long GPUs are busy with it at speeds that somebody measured.
+
+With P parameters that a token goes through (an embedding is looked up, not multiplied) and T tokens
+of a step, in floating-point operations:
+
+    forward and backward pass        6 P T; recomputed 8 P T
+    forward pass of the reference    2 P T
+    rollouts: prompts, replies       2 P a token; a prompt once for its group
+
+Attention, which grows with the square of the length, is left out: some 10 % at 8,000 tokens of
+a 7B model. Lengths are the longest that the configuration allows, so all are upper bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trinity.common.config import Config
+    from trinity.common.config.memory import TrainerMemory
+
+__all__ = ["StepWork", "arrangements", "time_lines", "work_of"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepWork:
+    """What a step computes at most.
+
+    Attributes:
+        trained_tokens: of all rows.
+        new_tokens: that engines sample.
+        train_flops: of the trainer, all ranks together.
+        rollout_flops: of the engines.
+    """
+
+    trained_tokens: int
+    new_tokens: int
+    train_flops: float
+    rollout_flops: float
+
+
+def work_of(config: Config, plan: TrainerMemory) -> StepWork:
+    """Return what a step of this configuration computes."""
+    groups, rows = (
+        config.buffer.batch_size,
+        config.buffer.batch_size * config.algorithm.repeat_times,
+    )
+    prompt = config.model.max_prompt_tokens or 0
+    reply = config.model.max_response_tokens or 0
+    shape = plan.shape
+    is_tied = shape.root == shape.vocab * shape.hidden
+    used = shape.parameters - (0 if is_tied else shape.vocab * shape.hidden)
+    tokens = rows * (prompt + reply)
+    each = (8 if plan.recomputes else 6) + (2 if plan.has_reference else 0)
+    return StepWork(
+        trained_tokens=tokens,
+        new_tokens=rows * reply,
+        train_flops=float(each * used * tokens),
+        rollout_flops=2.0 * used * (rows * reply + groups * prompt),
+    )
+
+
+def arrangements(
+    rollout_s: float, train_s: float, *, engines: int, ranks: int
+) -> dict[str, tuple[float, float]]:
+    """Return seconds of a step and the busy share of the GPUs, for each way to share them.
+
+    Args:
+        rollout_s: of a step's rollouts on the GPUs of the engines.
+        train_s: of a train step on those of the trainer.
+        engines: GPUs of engines; the same as the trainer's, where there is one.
+        ranks: GPUs of the trainer.
+
+    >>> arrangements(6.0, 2.0, engines=4, ranks=4)
+    {'in turns': (8.0, 0.5), 'overlapped': (6.0, 0.667), 'colocated': (4.0, 1.0)}
+    """
+    total = engines + ranks
+    work = rollout_s * engines + train_s * ranks  # GPU seconds
+    times = {
+        "in turns": rollout_s + train_s,
+        "overlapped": max(rollout_s, train_s),
+        "colocated": work / total,
+    }
+    return {
+        name: (round(seconds, 3), round(work / (total * seconds), 3))
+        for name, seconds in times.items()
+    }
+
+
+def time_lines(
+    config: Config, plan: TrainerMemory, *, tflops: float | None, tokens_per_s: float | None
+) -> list[str]:
+    """Return what a step computes and, at measured speeds, how long it takes.
+
+    Args:
+        config: a resolved stage.
+        plan: how the trainer holds the model.
+        tflops: that a GPU of the trainer reaches; None: nobody measured it.
+        tokens_per_s: that an engine samples; None: nobody measured it.
+    """
+    work = work_of(config, plan)
+    lines = [
+        f"a step, at most: {work.trained_tokens:,} tokens trained, {work.new_tokens:,} sampled; "
+        f"trainer {work.train_flops / 1e15:,.1f} PFLOP, engines {work.rollout_flops / 1e15:,.1f}"
+    ]
+    if tflops is None or tokens_per_s is None or config.mode != "both":
+        return lines
+    rollout = config.explorer.rollout_model
+    rollout_s = work.new_tokens / (rollout.engine_num * tokens_per_s)
+    train_s = work.train_flops / (plan.num_ranks * tflops * 1e12)
+    lines.append(
+        f"at {tflops:g} TFLOP/s of each trainer GPU and {tokens_per_s:,.0f} tokens/s of each "
+        f"engine: rollouts {rollout_s:,.1f} s, train step {train_s:,.1f} s"
+    )
+    found = arrangements(
+        rollout_s,
+        train_s,
+        engines=rollout.engine_num * rollout.tensor_parallel_size,
+        ranks=plan.num_ranks,
+    )
+    return lines + [
+        f"{name}: a step takes {seconds:,.1f} s, GPUs are busy {busy:.0%} of it{_HOW[name]}"
+        for name, (seconds, busy) in found.items()
+    ]
+
+
+_HOW = {
+    "in turns": "",
+    "overlapped": " (sync_offset 1, or sync_style fully_async)",
+    "colocated": " (all GPUs do both, in turns; Trinity does so on one GPU only)",
+}

@@ -1,0 +1,80 @@
+"""What a step computes, and how long it takes at measured speeds: numbers worked out by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from trinity.common.config.memory import TrainerMemory, known_shape
+from trinity_debug.plan_time import arrangements, time_lines, work_of
+
+
+def a_stage(**rollout):
+    engines = {"engine_num": 4, "tensor_parallel_size": 1} | rollout
+    return SimpleNamespace(
+        mode="both",
+        buffer=SimpleNamespace(batch_size=128),
+        algorithm=SimpleNamespace(repeat_times=8),
+        model=SimpleNamespace(max_prompt_tokens=1024, max_response_tokens=4096),
+        explorer=SimpleNamespace(rollout_model=SimpleNamespace(**engines)),
+    )
+
+
+def a_plan(name="Qwen2.5-7B", **options):
+    return TrainerMemory(shape=known_shape(name), num_ranks=4, **options)
+
+
+def test_a_step_of_7b_computes_eight_times_its_products_where_it_recomputes() -> None:
+    """128 groups of 8 rows of 5,120 tokens. The embedding of 152,064 x 3,584 is looked up."""
+    used = 7_615_616_512 - 152_064 * 3584
+    tokens = 128 * 8 * 5120
+
+    work = work_of(a_stage(), a_plan(recomputes=True, has_reference=True))
+
+    assert work.trained_tokens == tokens == 5_242_880
+    assert work.new_tokens == 128 * 8 * 4096 == 4_194_304
+    assert work.train_flops == pytest.approx(10 * used * tokens)
+    assert work.rollout_flops == pytest.approx(2 * used * (4_194_304 + 128 * 1024))
+    plain = work_of(a_stage(), a_plan())
+    assert plain.train_flops == pytest.approx(6 * used * tokens)
+
+
+def test_an_output_layer_that_is_the_embedding_is_multiplied() -> None:
+    work = work_of(a_stage(), a_plan("Qwen2.5-0.5B"))
+
+    assert work.train_flops == pytest.approx(6 * 494_032_768 * 5_242_880)
+
+
+@pytest.mark.parametrize(
+    ("rollout_s", "train_s", "engines", "ranks", "expected"),
+    [
+        (6.0, 2.0, 4, 4, {"in turns": (8, 0.5), "overlapped": (6, 0.667), "colocated": (4, 1)}),
+        # 2 x 10 + 6 x 10 = 80 GPU seconds on 8 GPUs
+        (10.0, 10.0, 2, 6, {"in turns": (20, 0.5), "overlapped": (10, 1), "colocated": (10, 1)}),
+        # 1 x 30 + 7 x 2 = 44 GPU seconds on 8 GPUs: 5.5 s
+        (
+            30.0,
+            2.0,
+            1,
+            7,
+            {"in turns": (32, 0.172), "overlapped": (30, 0.183), "colocated": (5.5, 1)},
+        ),
+    ],
+)
+def test_the_ways_to_share_gpus(rollout_s, train_s, engines, ranks, expected) -> None:
+    assert arrangements(rollout_s, train_s, engines=engines, ranks=ranks) == expected
+
+
+def test_seconds_are_told_at_speeds_that_were_measured_and_at_no_others() -> None:
+    """4,194,304 tokens by 4 engines of 4,096 tokens/s: 256 s. 42.6 TFLOP x 5,242,880 / 4 / 300."""
+    plan = a_plan()
+
+    (alone,) = time_lines(a_stage(), plan, tflops=None, tokens_per_s=4096.0)
+    lines = time_lines(a_stage(), plan, tflops=300.0, tokens_per_s=4096.0)
+
+    train_s = work_of(a_stage(), plan).train_flops / (4 * 300e12)
+    assert lines[0] == alone
+    assert alone.startswith("a step, at most: 5,242,880 tokens trained, 4,194,304 sampled; ")
+    assert f"rollouts 256.0 s, train step {train_s:,.1f} s" in lines[1]
+    assert lines[2].startswith(f"in turns: a step takes {256 + train_s:,.1f} s, GPUs are busy 50%")
+    assert [line.partition(":")[0] for line in lines[2:]] == ["in turns", "overlapped", "colocated"]
