@@ -106,6 +106,7 @@ def leave(line: str, *, code: int = INTERRUPTED) -> NoReturn:
     """End this process with one line, and nothing else."""
     try:
         os.write(2, f"{line}\n".encode())
+        tell(said=line)
     finally:
         os._exit(code)
 

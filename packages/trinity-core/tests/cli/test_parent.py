@@ -151,6 +151,31 @@ def test_a_run_that_leaves_behind_the_back_of_python_has_not_ended_well(ended, l
     assert "the run has not finished: one of its parts called exit or exec of the system" in said
 
 
+@pytest.mark.parametrize(
+    ("leave", "code", "why"),
+    [
+        ("import ctypes; ctypes.CDLL(None)._exit(1)", 1, "the run ended with exit code 1 and did"),
+        ("kill()", -signal.SIGKILL, "the run was ended by SIGKILL: it was ended from outside"),
+    ],
+)
+def test_a_run_that_could_not_say_why_it_ended_has_one_line_all_the_same(
+    ended, leave, code, why
+) -> None:
+    found, said = ended(f"starting.tell(restart=0)\n{leave}")
+
+    assert found == code
+    assert said.startswith(f"Error: {why}")
+    assert said.endswith("The same command goes on from what is saved.\n")
+    assert said.count("\n") == 1
+
+
+def test_a_run_that_said_why_before_it_left_has_no_second_line(ended) -> None:
+    assert ended("starting.tell(restart=0)\nstarting.leave_hung('Error: hung.')") == (
+        1,
+        "Error: hung.\n",
+    )
+
+
 WAITS = """
 heard = []
 signal.signal(signal.SIGTERM, lambda *_: heard.append(1))

@@ -98,6 +98,12 @@ class _Parent:
         why = "" if self._is_asked_to_stop else _why_again(code, facts)
         limit, place = facts.get("restart", 0), _place_of(facts.get("directory", ""))
         if not why or not limit:
+            if why and not {"ended", "said"} & facts.keys():
+                _say(
+                    f"Error: {why}: it was ended from outside, had no memory left, or a library "
+                    f"ended it, as Ray's does where Ray is stopped. The same command goes on from "
+                    f"what is saved."
+                )
             _end_as(code)
         if self._num_restarts >= limit or place in self._failed:
             before = f"after {limit} restarts of {limit}"
