@@ -283,8 +283,8 @@ def minimums(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def monitors(session: nox.Session) -> None:
-    """Write to Weights & Biases, MLflow and Trackio, offline, with the real packages."""
-    own, extras = "plugins/trinity-monitors", "wandb,mlflow,trackio"
+    """Write to W&B, MLflow, Trackio and SwanLab, offline, with the real packages."""
+    own, extras = "plugins/trinity-monitors", "wandb,mlflow,trackio,swanlab"
     session.install("-c", str(CONSTRAINTS), *GROUPS["run"], "-e", f"{own}[{extras}]", "pytest")
     store = f"sqlite:///{session.create_tmp()}/mlflow.db"  # no server is needed
     env = {**RUN_ENV, "MLFLOW_TRACKING_URI": store, "TRACKIO_DIR": session.create_tmp()}

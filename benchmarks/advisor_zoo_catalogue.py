@@ -250,7 +250,6 @@ _HEALTHY = {  # task -> its settings; each half has tasks and algorithms of its 
         "tasks": {
             "upper": {REWARD_ARGS: {"kind": "upper"}},
             "vowels": {REWARD_ARGS: {"kind": "vowels"}},
-            "small": {REWARD_ARGS: {"kind": "letters", "scale": 0.1}},
         },
         "algorithms": ("grpo", "gspo", "ppo", "cispo"),
         "seeds": (21, 22, 23),

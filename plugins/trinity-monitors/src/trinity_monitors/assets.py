@@ -7,7 +7,7 @@ from trinity.errors import ConfigError
 from trinity_monitors.mlflow_monitor import refuse_unreachable, store_uri
 from trinity_monitors.package import imported
 
-__all__ = ["missing_mlflow", "missing_trackio", "missing_wandb"]
+__all__ = ["missing_mlflow", "missing_swanlab", "missing_trackio", "missing_wandb"]
 
 
 def missing_wandb() -> str | None:
@@ -18,6 +18,11 @@ def missing_wandb() -> str | None:
 def missing_trackio() -> str | None:
     """Return that the package is not installed."""
     return _missing("trackio")
+
+
+def missing_swanlab() -> str | None:
+    """Return that the package is not installed."""
+    return _missing("swanlab")
 
 
 def missing_mlflow() -> str | None:

@@ -26,6 +26,10 @@ def trinity_monitors() -> dict[str, ComponentSpec]:
             summary="a run of Trackio for each role, on this machine or in a Space",
             provides=frozenset({"samples"}),
         ),
+        "swanlab": ComponentSpec(
+            "trinity_monitors.swanlab_monitor:SwanlabMonitor",
+            summary="one run of SwanLab for all roles",
+        ),
     }
 
 
@@ -53,5 +57,12 @@ def trinity_assets() -> list[AssetSpec]:
             "200 MB",
             "trinity_monitors.assets:missing_trackio",
             needed_by=("monitor/trackio",),
+        ),
+        AssetSpec(
+            "swanlab",
+            "the package swanlab",
+            "60 MB",
+            "trinity_monitors.assets:missing_swanlab",
+            needed_by=("monitor/swanlab",),
         ),
     ]
