@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -169,3 +171,24 @@ def test_the_models_are_listed_with_their_context(client):
         "trainable": True,
         "sampleable": True,
     }
+
+
+@pytest.mark.parametrize("is_step", [False, True])
+def test_a_journal_that_cannot_be_written_fails_all_that_waits_instead_of_holding_it(
+    client, tmp_path, is_step
+):
+    model = client.model(client.session())
+    client.output(client.backward(model, 1, [a_datum()]))
+    with closing(sqlite3.connect(tmp_path / "data/tinker.db")) as journal:
+        journal.execute(
+            "CREATE TRIGGER full BEFORE UPDATE OF result ON requests "
+            "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+        )
+        journal.commit()
+    request = client.step(model, 2) if is_step else client.backward(model, 2, [a_datum()])
+    later = client.backward(model, 3, [a_datum()])
+
+    for one in (request, later):
+        answer = client.answer(one).json()
+        assert answer["category"] == "server"
+        assert "the disk is full" in answer["error"]

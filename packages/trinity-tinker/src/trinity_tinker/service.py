@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
+import sqlite3
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trinity_tinker.fields import parsed
@@ -13,10 +16,11 @@ from trinity_tinker.http import parsed_object
 from trinity_tinker.refusal import RequestError
 from trinity_tinker.sampling import SAMPLE_FIELDS
 from trinity_tinker.store import Request, Result
+from trinity_tinker.training import refusal_result
 from trinity_tinker.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from trinity_tinker.base_model import BaseModel
     from trinity_tinker.sampling import Sampling
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from trinity_tinker.training import Training
 
 __all__ = ["Service"]
+
+logger = logging.getLogger("trinity.tinker")
 
 _FORGETS_EVERY_S = 30.0
 _IDLE_S = 3600.0  # without a heartbeat or a request
@@ -62,6 +68,7 @@ class Service:
         self._events: dict[str, asyncio.Event] = {}  # of what has no result
         self._tasks: set[asyncio.Task[None]] = set()
         self._forgotten_at = 0.0
+        self._failure = ""  # why results can no longer be noted
         self._loop = asyncio.get_running_loop()
         self._turns = Turns(self._train, next_seq=store.next_seq)
         for request in store.unfinished():
@@ -185,6 +192,8 @@ class Service:
             except TimeoutError:
                 return None
             row = self.store.owned("requests", name, owner=owner)
+        if row["finished"] is None and self._failure:
+            return refusal_result(self._failure, category="server")
         if row["result"] is None:
             raise RequestError(410, f"the result of {name} was retrieved, and is forgotten.")
         self.store.note_retrieved(name)
@@ -209,12 +218,23 @@ class Service:
         task.add_done_callback(self._tasks.discard)
 
     async def _sample(self, request: Request) -> None:
-        await self._sampling.run(request)
+        with self._noting(request):
+            await self._sampling.run(request)
         self._note_done(request.id)
 
     def _train(self, request: Request) -> None:
-        self._training.run(request)
+        with self._noting(request):
+            self._training.run(request)
         self._loop.call_soon_threadsafe(self._note_done, request.id)
+
+    @contextmanager
+    def _noting(self, request: Request) -> Iterator[None]:
+        """Keep the thread alive, and tell all who poll, where a result cannot be noted."""
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            logger.exception("%s %d of %s has no result", request.kind, request.seq, request.scope)
+            self._failure = f"the server cannot write its journal: {error}. Start it again."
 
     def _note_done(self, name: str) -> None:
         self._events.pop(name).set()
