@@ -99,7 +99,7 @@ COOKBOOK = (  # of the Tinker API: the package, and what its recipes import
     *("pillow", "pylatexenc", "sympy", "termcolor", "tiktoken"),
 )
 
-COMMANDS_ELSEWHERE = {  # distribution: one that works with it and the core alone
+COMMANDS_ELSEWHERE = {  # distribution: one that works with it, the core and what it needs
     "trinity-testing": ("plugins", "check", "testing"),
     "trinity-algorithms": ("plugins", "show", "algorithm/gspo"),
     "trinity-debug": ("perf", "--help"),
@@ -248,7 +248,7 @@ def wheels(session: nox.Session) -> None:
 def core_with_each(session: nox.Session) -> None:
     """Fail where a command of another distribution does not work with it, or is not told without.
 
-    Leaves the core in the environment, alone.
+    Leaves the core in the environment, and what the last one needs of ours.
     """
     built = {path.name.partition("-")[0]: path for path in (ROOT / "dist").glob("*.whl")}
     session.install("-c", str(CONSTRAINTS), str(built["trinity_core"]))
@@ -256,7 +256,9 @@ def core_with_each(session: nox.Session) -> None:
         told = session.run("trinity", *command, success_codes=[1], silent=True, env=RUN_ENV)
         if f"Run: python -m pip install {name}" not in str(told):
             session.error(f"without {name}, trinity {' '.join(command)} printed:\n{told}")
-        session.install("-c", str(CONSTRAINTS), str(built[name.replace("-", "_")]))
+        wheel = str(built[name.replace("-", "_")])
+        links = str(ROOT / "dist")  # of ours that it needs; the last one may leave them there
+        session.install("-c", str(CONSTRAINTS), "--find-links", links, wheel)
         session.run("trinity", *command, env=RUN_ENV, silent=True)
         session.run("python", *QUIET_PIP[:-2], "uninstall", "-qq", "-y", name)
 
