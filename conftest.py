@@ -6,8 +6,9 @@ import logging
 import os
 import re
 import signal
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,7 +26,32 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
+ROOT = Path(__file__).parent
+MESSAGES = ROOT / "tests" / "golden" / "messages"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the files that start Ray where others run beside them."""
+    if config.getoption("dist", "no") != "no":
+        items.sort(key=lambda item: not starts_ray(item.path))  # and else as they are
+
+
+@cache
+def starts_ray(path: Path) -> bool:
+    """Return whether a file has a test with the mark ``ray``."""
+    return "mark.ray" in path.read_text(encoding="utf-8")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Share the files out, those that start Ray to one process, one after the other."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class RayInOneProcess(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "ray" if starts_ray(ROOT / file) else file
+
+    return RayInOneProcess(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 nox.needs_version = ">=2024.10"
 nox.options.sessions = ["lint", "types", "tests"]
@@ -68,18 +73,16 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-QUICK = "not acceptance and not network and not sdk"  # as in pyproject.toml
 # Files in their order, the long ones in the middle: the processors end together. One process more
 # than there are processors, which computes while tests of the others wait.
 SIDE_BY_SIDE = (
     f"--numprocesses={min(8, (os.cpu_count() or 1) + 1)}",
     "--dist=loadfile",
     "--no-loadscope-reorder",
+    "--ignore=tests/gpu_rehearsal",  # its own session builds what it needs
 )
 
-TEST_FOLDERS = ("packages/*/tests", "plugins/*/tests", "tests")
 TWO_HOSTS = "tests/e2e/test_two_hosts.py"
-REHEARSAL = ROOT / "tests" / "gpu_rehearsal"  # its own session builds what it needs
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
 
 SDKS = {  # of agents; oldest: the clients that the endpoint promises to work with
@@ -143,15 +146,11 @@ def quickstart(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests, those of Ray last: ``nox -s tests -- packages/trinity-core/tests/buffer -x``.
+    """Run the tests: ``nox -s tests -- packages/trinity-core/tests/buffer -x``.
 
-    Without arguments, files that do not start Ray are shared out among the processors.
+    Without arguments the files are shared out among the processors; see the root's conftest.py.
     """
-    if session.posargs:
-        pytest(session, *session.posargs)
-        return
-    pytest(session, "-m", f"{QUICK} and not ray", *SIDE_BY_SIDE)
-    pytest(session, "-m", f"{QUICK} and ray", *files_that_start_ray())
+    pytest(session, *(session.posargs or SIDE_BY_SIDE))
 
 
 @nox.session(venv_backend="none")
@@ -478,18 +477,6 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})
 
 
-def files_that_start_ray() -> list[str]:
-    """Return the test files that have such a test; to look into all others takes 15 s."""
-    found = (
-        path for folder in TEST_FOLDERS for path in sorted(ROOT.glob(f"{folder}/**/test_*.py"))
-    )
-    return [
-        str(path.relative_to(ROOT))
-        for path in found
-        if "mark.ray" in path.read_text(encoding="utf-8") and REHEARSAL not in path.parents
-    ]
-
-
 def shared_environment(session: nox.Session, *groups: str) -> Path:
     """Return the folder of the programs of .nox/shared, with these groups installed in it."""
     if sys.version_info < (3, 11):  # noqa: UP036 -- nox itself may run on an older one
@@ -497,23 +484,46 @@ def shared_environment(session: nox.Session, *groups: str) -> Path:
     bin_dir = SHARED / ("Scripts" if os.name == "nt" else "bin")
     if not (bin_dir / "python").exists() and not (bin_dir / "python.exe").exists():
         session.run(sys.executable, "-m", "venv", "--clear", SHARED, external=True)
-    for group in groups:
-        stamp = SHARED / f"{group}.stamp"
-        if stamp.exists() and stamp.read_text() == fingerprint(group):
-            continue
-        session.log(f"installing what {group!r} needs into {SHARED}; minutes the first time")
-        command = [bin_dir / "python", *QUIET_PIP, "-c", CONSTRAINTS, *GROUPS[group]]
-        programs = os.environ.get("PATH", "")  # noqa: TID251 -- passed on, with ours before it
-        path = f"{bin_dir}{os.pathsep}{programs}"  # what is compiled calls "python"
-        session.run(*command, env={"PATH": path}, external=True)
-        stamp.write_text(fingerprint(group))
+    stamps = {SHARED / f"{group}.stamp": fingerprint(group) for group in groups}
+    if any(not path.exists() or path.read_text() != wanted for path, wanted in stamps.items()):
+        session.log(f"installing {' and '.join(groups)} into {SHARED}; minutes the first time")
+        install(session, bin_dir, *groups)
+        for path, wanted in stamps.items():
+            path.write_text(wanted)
     return bin_dir
+
+
+def install(session: nox.Session, bin_dir: Path, *groups: str) -> None:
+    """Install what the groups need from others; then ours, with the hatchling that came first."""
+    needed = ["hatchling", "editables", *itertools.chain(*map(needs, groups))]
+    ours = [name.partition("[")[0] for group in groups for name in GROUPS[group] if name != "-e"]
+    pip = (bin_dir / "python", *QUIET_PIP)
+    programs = os.environ.get("PATH", "")  # noqa: TID251 -- passed on, with ours before it
+    env = {"PATH": f"{bin_dir}{os.pathsep}{programs}"}  # what is compiled calls "python"
+    session.run(*pip, "-c", CONSTRAINTS, *dict.fromkeys(needed), env=env, external=True)
+    editable = itertools.chain(*(("-e", name) for name in dict.fromkeys(ours)))
+    session.run(*pip, "--no-deps", "--no-build-isolation", *editable, env=env, external=True)
+
+
+def needs(group: str) -> list[str]:
+    """Return the requirements of a group's distributions, without our own."""
+    found: list[str] = []
+    for project, extras in projects(group):
+        found += project.get("dependencies", [])
+        for extra in extras:
+            found += project["optional-dependencies"][extra]
+    return [one for one in found if not one.startswith("trinity-")]
+
+
+def projects(group: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Yield the table of each distribution of a group, and the extras that are asked for."""
+    for name in filter("-e".__ne__, GROUPS[group]):
+        folder, _, extras = name.removesuffix("]").partition("[")
+        table = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]
+        yield table, [*filter(None, extras.split(","))]
 
 
 def fingerprint(group: str) -> str:
     """Return a digest of all that decides what a group installs."""
-    chosen = {"run": FOR_RUNS, "dev": (*DISTRIBUTIONS, ".")}
-    folders = chosen.get(group, (".",))
-    projects = [nox.project.load_toml(ROOT / folder / "pyproject.toml") for folder in folders]
-    wanted = [CONSTRAINTS.read_text(), *(str(project["project"]) for project in projects)]
+    wanted = [CONSTRAINTS.read_text(), *map(str, projects(group))]
     return hashlib.sha256("\0".join(wanted).encode()).hexdigest()
