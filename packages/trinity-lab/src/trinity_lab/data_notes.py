@@ -24,7 +24,8 @@ _MOST_COUNTED = 5_000  # prompts whose tokens are counted
 def data_notes(config: Config) -> list[str]:
     """Return a line for each file of training tasks, and a note for each problem in it.
 
-    Files of other machines, of the hub, and large ones are left out; `trinity data` reads them.
+    Tables, files of other machines, of the hub, and large ones are left out, so that a check needs
+    two seconds; `trinity data` reads them.
     """
     inputs = config.buffer.explorer_input
     single = [inputs.taskset] if inputs.taskset else []
@@ -59,7 +60,7 @@ def _lines(
 
 def _rows(config: Config, taskset: TasksetConfig) -> list[Row]:
     path = config.folder / Path(taskset.path or "").expanduser()
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+    if path.suffix != ".jsonl" or not path.is_file() or path.stat().st_size > _MOST_BYTES:
         return []
     keys = taskset.format
     try:
