@@ -10,7 +10,10 @@ from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity_algorithms.advantage_fn.distillation import JSDAdvantageFn, OnPolicyDistillAdvantageFn
 from trinity_algorithms.advantage_fn.entropy_clip import CLIPBAdvantageFn, CLIPVAdvantageFn
-from trinity_algorithms.advantage_fn.remax import REMAXAdvantageFn
+from trinity_algorithms.advantage_fn.token_level import (
+    REINFORCEPLUSPLUSAdvantageFn,
+    REMAXAdvantageFn,
+)
 
 HUGE = 1e30
 
@@ -155,3 +158,10 @@ def test_remax_subtracts_the_greedy_reward_and_leaves_masked_rewards_out():
     batch, _ = REMAXAdvantageFn()(batch)
 
     assert batch["advantages"].tolist() == [[3.0, 0.0, 2.0]]  # 5 - 2, masked, 4 - 2
+
+
+def test_reinforce_plus_plus_discounts_over_the_models_tokens_only():
+    batch = a_batch([[1, 0, 1]], token_level_rewards=[[1.0, HUGE, 4.0]])
+    batch, _ = REINFORCEPLUSPLUSAdvantageFn(gamma=0.5)(batch)
+
+    assert batch["returns"].tolist() == [[3.0, 0.0, 4.0]]  # 1 + 0.5 * 4

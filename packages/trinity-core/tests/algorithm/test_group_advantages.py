@@ -8,13 +8,13 @@ import pytest
 import torch
 from trinity.algorithm.advantage_fn.grpo import GRPOAdvantageFn, GRPOBatchAdvantageFn
 from trinity.algorithm.advantage_fn.reinforce import ReinforceAdvantageFn
-from trinity.algorithm.advantage_fn.rloo import RLOOAdvantageFn
 from trinity.algorithm.advantage_fn.step_wise_grpo import StepWiseGRPOAdvantageFn
 from trinity.algorithm.ops import mean_and_std
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import EID, Experience
 from trinity_algorithms.advantage_fn.gigpo import GiGPOAdvantageFn
 from trinity_algorithms.advantage_fn.rec import RECAdvantageFn
+from trinity_algorithms.advantage_fn.rloo import RLOOAdvantageFn
 
 
 def a_row(reward, *, task=0, run=0, step=0, mask=(1, 1), **fields):

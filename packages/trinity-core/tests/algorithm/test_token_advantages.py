@@ -1,4 +1,4 @@
-"""Advantages of single tokens: with a critic or whitened."""
+"""Advantages of single tokens, with a critic."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import math
 
 import pytest
 import torch
-from trinity.algorithm.advantage_fn.token_level import (
-    PPOAdvantageFn,
-    REINFORCEPLUSPLUSAdvantageFn,
-)
+from trinity.algorithm.advantage_fn.token_level import PPOAdvantageFn
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 
@@ -44,10 +41,3 @@ def test_gae_of_a_single_token_is_refused():
     batch = a_batch([[1]], token_level_rewards=[[1.0]], values=[[0.0]])
     with pytest.raises(ValueError, match="needs two unmasked values"):
         PPOAdvantageFn()(batch)
-
-
-def test_reinforce_plus_plus_discounts_over_the_models_tokens_only():
-    batch = a_batch([[1, 0, 1]], token_level_rewards=[[1.0, HUGE, 4.0]])
-    batch, _ = REINFORCEPLUSPLUSAdvantageFn(gamma=0.5)(batch)
-
-    assert batch["returns"].tolist() == [[3.0, 0.0, 4.0]]  # 1 + 0.5 * 4

@@ -16,9 +16,29 @@ __all__ = [
     "MIXCHORDAlgorithm",
     "OnPolicyDistillAlgorithm",
     "RECAlgorithm",
+    "REINFORCEPlusPlusAlgorithm",
+    "RLOOAlgorithm",
     "SAPOAlgorithm",
     "TOPRAlgorithm",
 ]
+
+
+class RLOOAlgorithm(GRPOAlgorithm):
+    """Compares a run with the mean of the others of its task (arXiv 2402.14740)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with RLOO's advantage."""
+        return super().default_config() | {"advantage_fn": "rloo"}
+
+
+class REINFORCEPlusPlusAlgorithm(GRPOAlgorithm):
+    """Whitens returns over the batch; no group, no critic (arXiv 2501.03262)."""
+
+    @classmethod
+    def default_config(cls) -> dict[str, Any]:
+        """Return GRPO's parts with REINFORCE++'s advantage."""
+        return super().default_config() | {"advantage_fn": "reinforceplusplus"}
 
 
 class CISPOAlgorithm(GRPOAlgorithm):

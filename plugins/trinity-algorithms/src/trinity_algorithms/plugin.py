@@ -12,18 +12,25 @@ if TYPE_CHECKING:
 TRINITY_PLUGIN_API = 1
 
 EXPERT = frozenset({"expert_mask"})
+TOKEN_LEVEL = "trinity_algorithms.advantage_fn.token_level"
 
 
 @hookimpl
 def trinity_advantage_fns() -> dict[str, ComponentSpec]:
-    """Return advantages of steps, from a teacher, a greedy answer, and of tokens by entropy."""
+    """Return advantages by others of a group, of steps, from a teacher, and of tokens."""
     fair = frozenset({"zero_for_equal_rewards"})
     teacher = frozenset({"logprobs", "teacher_logprobs"})
     entropy = frozenset({"logprobs", "entropys"})
     return {
         "gigpo": _advantage("gigpo:GiGPOAdvantageFn", provides=fair),
         "rec": _advantage("rec:RECAdvantageFn", provides=fair),
-        "remax": _advantage("remax:REMAXAdvantageFn", needs=frozenset({"reward_baselines"})),
+        "rloo": _advantage("rloo:RLOOAdvantageFn", provides=fair),
+        "reinforceplusplus": ComponentSpec(f"{TOKEN_LEVEL}:REINFORCEPLUSPLUSAdvantageFn"),
+        "remax": ComponentSpec(
+            f"{TOKEN_LEVEL}:REMAXAdvantageFn",
+            needs=frozenset({"reward_baselines"}),
+            import_aliases=("trinity.algorithm.advantage_fn.remax",),
+        ),
         "on_policy_distill": _advantage("distillation:OnPolicyDistillAdvantageFn", needs=teacher),
         "jsd": _advantage("distillation:JSDAdvantageFn", needs=teacher),
         "clipb": _advantage("entropy_clip:CLIPBAdvantageFn", needs=entropy),
@@ -94,6 +101,8 @@ def trinity_algorithm_types() -> dict[str, ComponentSpec]:
     """Return the algorithms; a run that lacks what one needs is refused before it starts."""
     teacher, expert = frozenset({"teacher_logprobs"}), frozenset({"auxiliary_buffer"})
     return {
+        "rloo": _algorithm("RLOOAlgorithm"),
+        "reinforceplusplus": _algorithm("REINFORCEPlusPlusAlgorithm"),
         "cispo": _algorithm("CISPOAlgorithm"),
         "gspo": _algorithm("GSPOAlgorithm"),
         "sapo": _algorithm("SAPOAlgorithm"),
@@ -158,7 +167,7 @@ def trinity_published_modules() -> dict[str, str]:
     """Return the classes that were the core's own, under its modules."""
     here = "trinity_algorithms"
     return {
-        "trinity.algorithm.advantage_fn.token_level": f"{here}.advantage_fn.remax",
+        "trinity.algorithm.advantage_fn.token_level": TOKEN_LEVEL,
         "trinity.algorithm.algorithms": f"{here}.algorithms",
         "trinity.algorithm.entropy_loss_fn": f"{here}.entropy_loss_fn",
         "trinity.algorithm.kl_estimators": f"{here}.kl_estimators",

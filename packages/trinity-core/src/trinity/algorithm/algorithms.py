@@ -22,8 +22,6 @@ __all__ = [
     "MultiStepGRPOAlgorithm",
     "PPOAlgorithm",
     "RAFTAlgorithm",
-    "REINFORCEPlusPlusAlgorithm",
-    "RLOOAlgorithm",
     "SFTAlgorithm",
 ]
 
@@ -72,24 +70,6 @@ class DAPOAlgorithm(GRPOAlgorithm):
     def default_config(cls) -> dict[str, Any]:
         """Return GRPO's parts without a KL term."""
         return super().default_config() | {"repeat_times": 16, "kl_loss_fn": "none"}
-
-
-class RLOOAlgorithm(GRPOAlgorithm):
-    """Compares a run with the mean of the others of its task (arXiv 2402.14740)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return GRPO's parts with RLOO's advantage."""
-        return super().default_config() | {"advantage_fn": "rloo"}
-
-
-class REINFORCEPlusPlusAlgorithm(GRPOAlgorithm):
-    """Whitens returns over the batch; no group, no critic (arXiv 2501.03262)."""
-
-    @classmethod
-    def default_config(cls) -> dict[str, Any]:
-        """Return GRPO's parts with REINFORCE++'s advantage."""
-        return super().default_config() | {"advantage_fn": "reinforceplusplus"}
 
 
 class PPOAlgorithm(GRPOAlgorithm):

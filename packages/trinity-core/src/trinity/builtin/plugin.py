@@ -44,12 +44,10 @@ def trinity_advantage_fns() -> Mapping[str, str | ComponentSpec]:
         "grpo": "grpo:GRPOAdvantageFn",
         "grpo_verl": "grpo:GRPOBatchAdvantageFn",
         "step_wise_grpo": "step_wise_grpo:StepWiseGRPOAdvantageFn",
-        "rloo": "rloo:RLOOAdvantageFn",
     }
     return {
         **{name: ComponentSpec(f"{functions}.{t}", provides=fair) for name, t in compared.items()},
         "reinforce": f"{functions}.reinforce:ReinforceAdvantageFn",
-        "reinforceplusplus": f"{functions}.token_level:REINFORCEPLUSPLUSAdvantageFn",
         "ppo": ComponentSpec(
             f"{functions}.token_level:PPOAdvantageFn", needs=frozenset({"values"})
         ),
@@ -110,8 +108,6 @@ def trinity_algorithm_types() -> Mapping[str, str | ComponentSpec]:
         "grpo": f"{algorithms}:GRPOAlgorithm",
         "grpo_verl": f"{algorithms}:GRPOVerlAlgorithm",
         "dapo": f"{algorithms}:DAPOAlgorithm",
-        "rloo": f"{algorithms}:RLOOAlgorithm",
-        "reinforceplusplus": f"{algorithms}:REINFORCEPlusPlusAlgorithm",
         "ppo": f"{algorithms}:PPOAlgorithm",
         "multi_step_grpo": f"{algorithms}:MultiStepGRPOAlgorithm",
         "sft": f"{algorithms}:SFTAlgorithm",

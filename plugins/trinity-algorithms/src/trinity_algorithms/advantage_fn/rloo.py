@@ -8,7 +8,6 @@ from trinity.algorithm.advantage_fn.grouped import GroupAdvantageFn, GroupedRewa
 
 if TYPE_CHECKING:
     from torch import Tensor
-
     from trinity.algorithm.advantage_fn.base import ComputedOn
 
 __all__ = ["RLOOAdvantageFn"]
