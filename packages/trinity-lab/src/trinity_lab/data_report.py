@@ -156,7 +156,7 @@ def _labels(rows: Sequence[Row]) -> Iterable[Finding]:
     shares = [(label, number / labels.total()) for label, number in labels.most_common()]
     shown = ", ".join(f"{label[:20]!r} {share:.0%}" for label, share in shares[:5])
     is_one_sided = shares[0][1] >= _ONE_SIDED
-    text = f"{len(labels)} different answers: {shown}"
+    text = f"{len(labels)} different answer{'s'[: len(labels) != 1]}: {shown}"
     if is_one_sided:
         text += f". A model that always says {shares[0][0][:20]!r} is right in {shares[0][1]:.0%}"
     yield Finding(text=text, is_problem=is_one_sided)
