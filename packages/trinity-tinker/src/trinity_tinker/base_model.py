@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from trinity.common.config.model import LoRAConfig
 from trinity.engines.model import twin_of
-from trinity.trainer.gradients import GradientTrainer
 
+from trinity_tinker.gradients import GradientTrainer
 from trinity_tinker.refusal import Refused
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
-    from trinity.trainer.gradients import GradientTrainer
+
+    from trinity_tinker.gradients import GradientTrainer
 
 __all__ = ["ScoredRow", "backward", "model_inputs"]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from trinity.common.config.model import LoRAConfig
 from trinity.errors import CheckpointError, ConfigError, DataError
-from trinity.trainer.gradients import GradientTrainer
 from trinity.trainer.microbatch import ModelInputs
+from trinity_tinker.gradients import GradientTrainer
 
 pytest.importorskip("peft", reason="pip install 'trinity-core[lora]'")
 

@@ -10,7 +10,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-
 from trinity.errors import CheckpointError, ConfigError, DataError
 from trinity.trainer.lora import Adapters
 from trinity.trainer.policy import Policy, load_policy
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from transformers import PreTrainedModel
-
     from trinity.common.config.model import LoRAConfig
     from trinity.trainer.microbatch import ModelInputs
 
