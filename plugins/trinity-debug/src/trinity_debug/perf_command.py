@@ -11,7 +11,7 @@ import typer
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from trinity.runtime.record.step_times import StepTimes
+    from trinity_debug.step_times import StepTimes
 
 _METRICS = ("monitor", "metrics.jsonl")
 
@@ -107,7 +107,8 @@ def _runs(named: Path) -> list[Path]:
 
 def _times(folder: Path, *, skip: int) -> StepTimes | None:
     from trinity.monitor.jsonl import read_metrics
-    from trinity.runtime.record.step_times import step_times
+
+    from trinity_debug.step_times import step_times
 
     return step_times(read_metrics(folder / _METRICS[0]), skip=skip)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trinity.extend.component import ComponentSpec
 from trinity.extend.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from trinity.common.config import Config
 
 TRINITY_PLUGIN_API = 1
 
@@ -26,3 +31,13 @@ def trinity_commands() -> dict[str, ComponentSpec]:
             "trinity_debug.perf_command:perf", "Show how a run spends the time of its steps."
         ),
     }
+
+
+@hookimpl
+def trinity_config_notes(config: Config) -> list[str]:
+    """Return what the last run of a configuration spent its time on."""
+    from trinity.runtime.record.rundir import RunDir
+
+    from trinity_debug.step_times import overlap_lines
+
+    return overlap_lines(config, RunDir.of(config))

@@ -100,10 +100,8 @@ def _check(file: Path, settings: list[str]) -> bool:
         return False
     lines: list[str] = []
     errors: list[str] = []
-    names = [stage.stage_name for stage in config.stages] or [""]
-    for name, stage in zip(names, stages, strict=True):
+    for stage in stages:
         said, wrong = _findings(stage, machine=machine, manager=manager)
-        said += _last_time(stage, given=config, name=name)
         said += [
             line for _, own in manager.call("trinity_config_notes", config=stage) for line in own
         ]
@@ -127,15 +125,6 @@ def _findings(stage: Config, *, machine: object, manager: object) -> tuple[list[
     notices = listed(p for p in found if p.severity == "notice")
     notes = [f"note: {note}" for note in [*stage.notes, *notices]]
     return [*arithmetic(stage), *notes], listed(p for p in found if p.severity != "notice")
-
-
-def _last_time(stage: Config, *, given: Config, name: str) -> list[str]:
-    """Return what the last run of a stage, if it has a name, tells about the next one."""
-    from trinity.runtime.record.rundir import RunDir
-    from trinity.runtime.record.step_times import overlap_lines
-
-    rundir = RunDir.of(given)
-    return overlap_lines(stage, rundir.stage(name) if name else rundir)
 
 
 def _as_json(stage: Config) -> dict[str, object]:

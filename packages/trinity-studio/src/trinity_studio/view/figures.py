@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from trinity.runtime.record.step_times import step_times
+from trinity_debug.step_times import step_times
 
 from trinity_studio.view.charts import Line, chart, smoothed
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from markupsafe import Markup
-    from trinity.runtime.record.step_times import StepTimes
+    from trinity_debug.step_times import StepTimes
 
     from trinity_studio.view.metrics_file import Series
     from trinity_studio.view.run import Run

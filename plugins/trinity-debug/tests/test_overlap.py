@@ -7,7 +7,7 @@ import json
 import pytest
 from trinity.common.config import Config
 from trinity.runtime.record.rundir import RunDir
-from trinity.runtime.record.step_times import overlap_lines
+from trinity_debug.step_times import overlap_lines
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.runtime.record.step_times import step_times
+from trinity_debug.step_times import step_times
 
 
 def test_of_a_step_in_which_weights_moved_twice_both_parts_count() -> None:
