@@ -7,6 +7,7 @@ import json
 import pytest
 from trinity.common.config import Config
 from trinity.runtime.record.rundir import RunDir
+from trinity_debug.plugin import trinity_config_notes
 from trinity_debug.step_times import overlap_lines
 
 
@@ -40,8 +41,8 @@ def measured(tmp_path):
             for step in range(1, 6)
             for role, row in sides.items()
         ]
-        folder = RunDir(tmp_path)
-        folder.monitor.mkdir()
+        folder = RunDir(tmp_path / "run")
+        folder.monitor.mkdir(parents=True)
         (folder.monitor / "metrics.jsonl").write_text("\n".join(rows) + "\n")
         return folder
 
@@ -91,3 +92,16 @@ def test_damaged_metrics_are_a_line_and_no_failure(config, measured) -> None:
 
     assert line.startswith("the metrics of the last run cannot be read: ")
     assert "metrics.jsonl" in line
+
+
+def test_config_check_tells_it_of_the_stage_that_ran(config, measured, tmp_path) -> None:
+    folder = tmp_path / "root" / "rft" / "two"
+    folder.parent.mkdir(parents=True)
+    measured().path.rename(folder)
+    config.checkpoint_root_dir, config.project = str(tmp_path / "root"), ""
+    config.name = "rft/one"
+    first = trinity_config_notes(config)
+    config.name = "rft/two"
+
+    assert first == []
+    assert trinity_config_notes(config)[0].startswith("last time a step took 6.0 s")

@@ -74,26 +74,6 @@ def test_check_names_each_stage(trinity_config, a_run) -> None:
     assert "stage rft/two:" in text
 
 
-def test_check_says_of_each_stage_what_its_last_run_measured(
-    trinity_config, a_run, tmp_path
-) -> None:
-    path = a_run("stages: [{stage_name: one}, {stage_name: two}]")
-    rows = [
-        {"step": 4, "role": "explorer", "time/rollout_s": 3.0},
-        {"step": 4, "role": "trainer", "time/train_s": 1.0},
-    ]
-    metrics = tmp_path / "root" / "Trinity-RFT" / "rft" / "two" / "monitor" / "metrics.jsonl"
-    metrics.parent.mkdir(parents=True)
-    metrics.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    code, text = trinity_config("check", path, "--set", f"checkpoint_root_dir={tmp_path}/root")
-
-    one, _, two = text.partition("stage rft/two:")
-    assert code == 0
-    assert "last time" not in one
-    assert "last time a step took 4.0 s: explore 3.0 s, train 1.0 s" in two
-
-
 def test_show_prints_each_value_with_its_origin(trinity_config, a_run) -> None:
     path = a_run()
 
