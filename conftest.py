@@ -31,9 +31,9 @@ MESSAGES = ROOT / "tests" / "golden" / "messages"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the files that start Ray where others run beside them."""
+    """Begin with what takes long where processes share the files: they end together."""
     if config.getoption("dist", "no") != "no":
-        items.sort(key=lambda item: not starts_ray(item.path))  # and else as they are
+        items.sort(key=lambda item: (not starts_ray(item.path), "e2e" not in item.path.parts))
 
 
 @cache

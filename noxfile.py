@@ -72,8 +72,10 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+# By default Ray's workers give way to all others, and tests of Ray run beside tests without it.
+TEST_ENV = {**RUN_ENV, "RAY_worker_niceness": "0"}
 
-# Files in their order, the long ones in the middle: the processors end together. One process more
+# Files that take long first: the processors end together. One process more
 # than there are processors, which computes while tests of the others wait.
 SIDE_BY_SIDE = (
     f"--numprocesses={min(8, (os.cpu_count() or 1) + 1)}",
@@ -474,7 +476,7 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     # Tests start many processes; where Python may write no bytecode, each compiles what it imports.
     sources = [ROOT / folder / "src" for folder in DISTRIBUTIONS]
     session.run(bin_dir / "python", "-m", "compileall", "-q", *sources)
-    session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})
+    session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**TEST_ENV, **env})
 
 
 def shared_environment(session: nox.Session, *groups: str) -> Path:

@@ -73,17 +73,24 @@ def test_what_breaks_off_in_a_pass_of_shared_weights_is_told_to_nobody(a_rank) -
         a_rank(is_sharded=True, others="never asked").sum_metrics(full)
 
 
+CRITIC = {"algorithm_type": "ppo", "advantage_fn": "ppo"}
+
+
 @pytest.mark.parametrize(
-    "beside", [{"lora": [object()]}, {"algorithm_type": "ppo", "advantage_fn": "ppo"}]
+    ("ranks", "beside", "text"),
+    [
+        ({"is_sharded": True, "sp_group": None}, CRITIC, "shards no critic"),
+        ({"is_sharded": True, "sp_group": "a group"}, CRITIC, "sequences of neither"),
+        ({"is_sharded": True, "sp_group": "a group"}, {"lora": [object()]}, "sequences of neither"),
+    ],
 )
 def test_adapters_and_a_critic_are_refused_where_no_check_could_know(
-    a_trainer, monkeypatch, beside
+    a_trainer, monkeypatch, ranks, beside, text
 ) -> None:
-    for sp_group, text in ((None, "shards neither LoRA"), ("a group", "sequences of neither")):
-        sharing = SimpleNamespace(communicates_in_pass=True, sp_group=sp_group)
-        monkeypatch.setattr(torch_trainer, "_ranks", lambda config, group, sharing=sharing: sharing)
-        with pytest.raises(ConfigError, match=text):
-            a_trainer(**beside)
+    monkeypatch.setattr(torch_trainer, "_ranks", lambda config, group: SimpleNamespace(**ranks))
+
+    with pytest.raises(ConfigError, match=text):
+        a_trainer(**beside)
 
 
 def rounds(own_ranks, plan):
