@@ -50,6 +50,12 @@ def a_run(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def write_origins(folder: Path, **origins: str) -> None:
+    """Write where the settings of a run came from; those of ``algorithm`` by their last names."""
+    named = {f"algorithm.{name}": origin for name, origin in origins.items()}
+    (folder / "origins.json").write_text(json.dumps(named))
+
+
 def write_evaluation(folder: Path, tasks: Sequence[float]) -> None:
     """Write one evaluation with two rollouts a task, whose mean is the value given."""
     from trinity.common.experience import EID

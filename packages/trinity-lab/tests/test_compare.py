@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from .conftest import write_origins
+
 NEWCOMER = [("ppo", 0, 0.367), ("ppo", 1, 0.328), ("gspo", 0, 0.250), ("gspo", 1, 0.372)]
 
 
@@ -28,6 +30,46 @@ def test_the_four_runs_of_a_newcomer_are_not_distinguishable(call, newcomers_run
     assert "from 2 seeds an arm is itself unreliable: 95 % range 13 to 1," in said
     assert "algorithm.policy_loss_fn: ppo | gspo" in said
     assert "runs/" not in said  # paths into the run's own directory are no difference
+
+
+def test_settings_that_nobody_wrote_are_only_counted(call, a_run) -> None:
+    ppo = a_run("a", 0.4, clip_low=0.2, clip_high=0.2, policy_loss_fn="ppo", lr=0.1)
+    gspo = a_run("b", 0.5, clip_low=0.0003, clip_high=0.0004, policy_loss_fn="gspo", lr=0.2)
+    follow = {"clip_low": "policy_loss_fn gspo", "clip_high": "policy_loss_fn gspo"}
+    write_origins(ppo, **follow, policy_loss_fn="default", lr="run.yaml:3")
+    write_origins(gspo, **follow, policy_loss_fn="command line", lr="run.yaml:3")
+
+    said = call("compare", ppo, gspo).stdout
+
+    assert "lr=0.2 against lr=0.1" in said  # the first that was written, and not clip_high
+    assert said[said.index("settings that differ") :].splitlines() == [
+        "settings that differ",
+        "  algorithm.lr: 0.1 | 0.2",
+        "  algorithm.policy_loss_fn: ppo | gspo",
+        "  and 2 that follow from them (--json)",
+    ]
+    found = json.loads(call("compare", ppo, gspo, "--json").stdout)
+    assert found["derived"] == ["algorithm.clip_high", "algorithm.clip_low"]
+    assert found["arms"][1]["settings"]["algorithm.clip_low"] == 0.0003
+
+
+def test_a_short_name_is_not_looked_for_within_words(call, a_run) -> None:
+    runs = [a_run("a", 0.4, precision="float32"), a_run("b", 0.5, precision="float32")]
+
+    said = call("compare", *runs).stdout
+
+    assert "settings that differ" not in said
+
+
+def test_settings_that_nobody_wrote_are_listed_where_no_others_differ(call, a_run) -> None:
+    runs = [a_run("a", 0.4, precision="float32"), a_run("b", 0.5, precision="bfloat16")]
+    for run in runs:
+        write_origins(run, precision="machine")
+
+    said = call("compare", *runs).stdout
+
+    assert "  algorithm.precision: float32 | bfloat16" in said
+    assert "that follow" not in said
 
 
 def test_arms_far_apart_are_distinguishable(call, a_run) -> None:

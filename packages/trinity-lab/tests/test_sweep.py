@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -107,6 +108,39 @@ def test_a_run_directory_of_somebody_else_is_an_error_and_nothing_starts(a_file)
     assert not list(Path("runs/p").glob("*ppo*"))
 
 
+def refused(folder: SweepFolder) -> int:
+    """Start runs of a file that each refuses to run: they leave no run directory."""
+    error = "Error: run.yaml has 2 problems:\n  run.yaml:1: project: a\n  run.yaml:2: name: b"
+    with folder.held():
+        program = [sys.executable, "-c", f"import sys; sys.exit({error!r})"]
+        return run_all(folder, program=program, slots=[{}] * 4)
+
+
+def test_the_problems_of_a_run_that_failed_are_said_with_their_number(a_file, capsys) -> None:
+    assert refused(folder_of(a_file)) == 1
+
+    assert (
+        "exit code 1: Error: run.yaml has 2 problems:\n  run.yaml:1: project: a\n"
+        "  run.yaml:2: name: b\n       log "
+    ) in capsys.readouterr().out
+
+
+def test_a_sweep_none_of_whose_runs_had_begun_can_be_started_again_with_other_settings(
+    a_file,
+) -> None:
+    refused(folder_of(a_file))
+
+    again = folder_of(a_file, "buffer.batch_size=3", "sweep.seed=1")
+    assert run(again) == 0
+
+    sweep = read_sweep(again.path)
+    assert sweep is not None
+    assert [one.name for one in sweep.runs] == [
+        "toy-policy_loss_fn=ppo-seed=0",
+        "toy-policy_loss_fn=gspo-seed=0",
+    ]
+
+
 def test_a_sweep_that_was_begun_with_other_settings_is_an_error(a_file) -> None:
     run(folder_of(a_file))
 
@@ -119,6 +153,29 @@ def test_a_wrong_key_is_said_before_any_run_starts(a_file, call) -> None:
 
     assert result.exit_code != 0
     assert "optimiser" in str(result.exception)
+    assert not Path("runs").exists()
+
+
+def test_a_file_that_cannot_be_run_is_refused_as_by_config_check_and_nothing_is_written(
+    a_file, call
+) -> None:
+    checked = call("config", "check", a_file).stdout.splitlines()
+    number = int(re.search(r"run\.yaml: (\d+) problem", "\n".join(checked))[1])
+    assert number > 0
+
+    result = call("sweep", a_file)
+
+    assert result.exit_code != 0
+    assert str(result.exception).splitlines()[1:] == checked[-number:]
+    assert not Path("runs").exists()
+
+
+def test_a_value_with_which_the_file_cannot_be_run_is_refused_before_any_run_starts(
+    a_file, call
+) -> None:
+    result = call("sweep", a_file, "--over", "algorithm.policy_loss_fn=[ppo,gsppo]", "--local")
+
+    assert "algorithm.policy_loss_fn: no policy_loss_fn named 'gsppo'" in str(result.exception)
     assert not Path("runs").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from trinity.common.config import Config, check, load_config, resolve
 from trinity.common.config.problem import listed
@@ -121,5 +123,10 @@ def test_a_program_may_check_before_it_names_the_workflow(
 def test_a_run_without_a_workflow_is_refused(a_model, some_tasks, builtin_only) -> None:
     from trinity.common.config import prepared_stages
 
-    with pytest.raises(ConfigError, match="nothing says which workflow"):
+    with pytest.raises(ConfigError, match="nothing says which workflow") as refused:
         prepared_stages(a_program_without_a_workflow(a_model, some_tasks))
+
+    named = re.findall(r"\w+_workflow\b", str(refused.value).partition("Write ")[2])
+    assert named == ["simple_workflow", "math_workflow"]
+    for name in named:
+        builtin_only.find("workflow", name)  # raises where there is none

@@ -129,15 +129,20 @@ def _needed(one: Difference) -> Iterator[str]:
 
 
 def _echo_settings(arms: Sequence[Arm]) -> None:
-    settings = arms[0].settings
-    if not settings:
+    settings, derived = arms[0].settings, arms[0].derived
+    # Where all are derived, nothing that was written differs: the machine, or a plugin's version.
+    paths = [path for path in settings if path not in derived] or list(settings)
+    if not paths:
         return
     typer.echo("\nsettings that differ")
-    for path in list(settings)[:_MOST_SHOWN]:
+    for path in paths[:_MOST_SHOWN]:
         values = " | ".join(_short(arm.settings[path]) for arm in arms)
         typer.echo(plain(f"  {path}: {values}"))
-    if len(settings) > _MOST_SHOWN:
-        typer.echo(f"  and {len(settings) - _MOST_SHOWN} more (--json)")
+    if len(paths) > _MOST_SHOWN:
+        typer.echo(f"  and {len(paths) - _MOST_SHOWN} more (--json)")
+    if len(paths) < len(settings):
+        word, them = "s"[: len(derived) == 1], "them" if len(paths) > 1 else "it"
+        typer.echo(f"  and {len(derived)} that follow{word} from {them} (--json)")
 
 
 def _json(
@@ -172,6 +177,7 @@ def _json(
             }
             for one in differences
         ],
+        "derived": list(arms[0].derived),
         "notes": list(notes),
     }
 

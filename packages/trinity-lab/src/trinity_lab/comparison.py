@@ -44,6 +44,7 @@ class Arm:
         mean: over the runs.
         interval: of the mean; None: one run without values of tasks has none.
         settings: the value of each setting in which arms differ (Any: yaml).
+        derived: paths of those that nobody wrote: they follow from others.
     """
 
     label: str
@@ -51,6 +52,7 @@ class Arm:
     mean: float
     interval: Interval | None
     settings: dict[str, Any]
+    derived: Sequence[str]
 
     @property
     def values(self) -> list[float]:
@@ -92,18 +94,20 @@ class Difference:
 
 def arms_of(outcomes: Sequence[Outcome]) -> list[Arm]:
     """Return the arms in the order of their first runs."""
-    paths = differing_settings(outcomes)
+    written, derived = differing_settings(outcomes)
+    paths = written + derived
     groups: dict[str, list[Outcome]] = {}
     for one in outcomes:
         key = json.dumps([one.settings.get(path) for path in paths], default=str)
         groups.setdefault(key, []).append(one)
-    shown = _telling(paths, [runs[0] for runs in groups.values()])
+    firsts = [runs[0] for runs in groups.values()]
+    shown = _telling(written, firsts) or _telling(paths, firsts) or paths
     names = short_names(shown)
     arms = []
     for runs in groups.values():
         settings = {path: runs[0].settings.get(path) for path in paths}
         label = ", ".join(f"{names[path]}={settings[path]}" for path in shown) or "all runs"
-        arms.append(_arm(label, runs, settings))
+        arms.append(_arm(label, runs, settings, derived=derived))
     return arms
 
 
@@ -115,16 +119,18 @@ def differences_of(arms: Sequence[Arm]) -> list[Difference]:
 
 
 def _telling(paths: Sequence[str], arms: Sequence[Outcome]) -> list[str]:
-    """Return the fewest settings, taken in their order, that tell the arms apart."""
+    """Return the fewest settings, taken in their order, that tell the arms apart; [] if none do."""
     for count in range(1, min(3, len(paths)) + 1):
         for chosen in itertools.combinations(paths[:60], count):
             seen = {json.dumps([one.settings.get(p) for p in chosen], default=str) for one in arms}
             if len(seen) == len(arms):
                 return list(chosen)
-    return list(paths)
+    return []
 
 
-def _arm(label: str, runs: Sequence[Outcome], settings: dict[str, Any]) -> Arm:
+def _arm(
+    label: str, runs: Sequence[Outcome], settings: dict[str, Any], *, derived: Sequence[str]
+) -> Arm:
     runs = sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.name))
     tasks = _common_tasks(runs)
     has_spread = len(runs) > 1 or len(tasks) > 1
@@ -134,6 +140,7 @@ def _arm(label: str, runs: Sequence[Outcome], settings: dict[str, Any]) -> Arm:
         mean=fmean(run.value for run in runs),
         interval=interval_of(resampled_means(_table(runs, tasks))) if has_spread else None,
         settings=settings,
+        derived=derived,
     )
 
 

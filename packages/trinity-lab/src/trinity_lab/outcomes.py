@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from trinity.common.config.load import ORIGINS
 from trinity.common.config.paths import leaves
 from trinity.errors import ConfigError, DataError, unknown_name
 from trinity.monitor.jsonl import read_metrics
@@ -19,12 +20,14 @@ from trinity.runtime.record.sample_files import evaluation_files, find_blocks, r
 from trinity_lab.sweep_files import read_sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from trinity.runtime.record.sample_files import EvaluationFile
 
 _OF_A_SET = re.compile(r"(?:eval|bench)/(?P<set>.+)/(?P<name>[^@]+)/mean@\d+$")
+# Origins of settings that somebody wrote: in a file, with --set, in a program.
+_WRITTEN = re.compile(r".+:\d+|command line|Python")
 NUM_LAST = 10  # lines of metrics.jsonl that stand for a training metric
 # What says which run it is, and not what it does.
 _NAMES = {"name", "group", "project", "checkpoint_root_dir", "ray_namespace", "sweep"}
@@ -42,6 +45,7 @@ class Outcome:
     value: float
     tasks: Mapping[str, float] = field(default_factory=dict)  # mean of each task; {}: not kept
     settings: Mapping[str, Any] = field(default_factory=dict)  # by dotted path (Any: yaml)
+    derived: Collection[str] = ()  # paths of those that are defaults, or follow from others
 
 
 def run_directories(given: Iterable[Path]) -> list[Path]:
@@ -89,6 +93,7 @@ def read_outcome(directory: Path, *, metric: str = "") -> Outcome:
         value=value,
         tasks=tasks,
         settings=_of_what_it_does(settings),
+        derived=_derived(directory),
     )
 
 
@@ -97,14 +102,21 @@ def is_finished(directory: Path) -> bool:
     return _holds_run(directory) and _status(directory)["status"] == "finished"
 
 
-def differing_settings(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the paths of settings that are not the same in all runs."""
+def differing_settings(outcomes: Sequence[Outcome]) -> tuple[list[str], list[str]]:
+    """Return the paths of settings that are not the same in all runs.
+
+    Returns:
+        Those that were written for at least one run, and those that are derived in all: defaults of
+        the written ones, and what follows from them.
+    """
     paths = dict.fromkeys(path for one in outcomes for path in one.settings)
-    return [
-        path
-        for path in paths
-        if len({json.dumps(one.settings.get(path), default=str) for one in outcomes}) > 1
-    ]
+    written: list[str] = []
+    derived: list[str] = []
+    for path in paths:
+        if len({json.dumps(one.settings.get(path), default=str) for one in outcomes}) > 1:
+            having = [one for one in outcomes if path in one.settings]
+            (derived if all(path in one.derived for one in having) else written).append(path)
+    return written, derived
 
 
 def rewards_of_tasks(file: EvaluationFile, *, name: str = "reward") -> dict[str, list[float]]:
@@ -160,16 +172,27 @@ def _settings(directory: Path) -> dict[str, Any]:  # Any: yaml
     return dict(leaves(read)) if isinstance(read, dict) else {}
 
 
+def _derived(directory: Path) -> set[str]:
+    """Return the paths of settings that nobody wrote; none where the run does not say."""
+    try:
+        origins = json.loads((directory / ORIGINS).read_text(encoding="utf-8"))
+        return {path for path, origin in origins.items() if not _WRITTEN.fullmatch(origin)}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return set()
+
+
 def _of_what_it_does(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings without the seed, names, and paths into the run's own directory."""
     name, seed = str(settings.get("name", "")), settings.get("seed")
+    # Not within a word: a run named "a" would differ from others in "float32".
+    named = re.compile(rf"(?<![a-zA-Z0-9]){re.escape(name)}(?![a-zA-Z0-9])")
     kept = {}
     for path, value in settings.items():
         key = path.rpartition(".")[2]
         is_seed = key == "seed" and value == seed
         if path.partition(".")[0] in _NAMES or path == "seed" or is_seed:
             continue
-        kept[path] = value.replace(name, "{name}") if name and isinstance(value, str) else value
+        kept[path] = named.sub("{name}", value) if name and isinstance(value, str) else value
     return kept
 
 

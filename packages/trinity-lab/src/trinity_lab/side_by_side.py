@@ -7,7 +7,6 @@ runs to stop, which save and end; the same command goes on with each from its ch
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.record.lock import is_held
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from trinity_lab.sweep_files import SweepFolder, SweepRun
 
 _LOOK_S = 0.1
+_MOST_LINES = 20  # of an error
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
+# Loaded here: other threads may hold locks when a run is forked, so its child only calls it.
+_LIBC: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +86,7 @@ class SideBySide:
             self._active.append(Started(run=run, process=process, slot=slot, since=now))
 
     def _process(self, run: SweepRun, slot: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        settings = {"name": run.name, **run.settings}
-        texts = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-        own = ["sweep={}", "continue_from_checkpoint=true", *texts]
-        options = [word for text in own for word in ("--set", text)]
+        options = [word for text in run.overrides for word in ("--set", text)]
         with self.folder.log(run).open("ab") as log:
             return subprocess.Popen(
                 [*self.program, *options],
@@ -95,7 +95,7 @@ class SideBySide:
                 stderr=subprocess.STDOUT,
                 env=os.environ | dict(slot),
                 start_new_session=True,  # Ctrl-C of the terminal is handed on by `_stop`, once
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 -- this process has one thread
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 -- it makes one system call
             )
 
     def _collect(self, free: list[Mapping[str, str]]) -> None:
@@ -119,9 +119,12 @@ class SideBySide:
     def _last_words(self, run: SweepRun) -> str:
         with suppress(OSError):
             text = self.folder.log(run).read_text(encoding="utf-8", errors="replace")
-            lines = [line.strip() for line in text.splitlines() if line.strip()]
-            errors = [line for line in lines if line.startswith(("Error", "Internal error"))]
-            return (errors or lines or [""])[-1]
+            lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+            errors = [n for n, line in enumerate(lines) if _is_error(line)]
+            if not errors:
+                return lines[-1].strip() if lines else ""
+            below = takewhile(_is_indented, lines[errors[-1] + 1 :])  # each problem of a file
+            return "\n".join([lines[errors[-1]].strip(), *below][:_MOST_LINES])
         return ""
 
     def _stop(self) -> None:
@@ -140,8 +143,15 @@ class SideBySide:
                 continue
 
 
+def _is_error(line: str) -> bool:
+    return line.strip().startswith(("Error", "Internal error"))
+
+
+def _is_indented(line: str) -> bool:
+    return line.startswith(" ")
+
+
 def _end_with_parent() -> None:
     """Let the system stop this process if the sweep is killed; runs in the child."""
-    if sys.platform == "linux":
-        libc: Any = ctypes.CDLL(None)
-        libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    if _LIBC is not None:
+        _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from trinity.common.config import Config
+    from trinity.common.config.problem import Problem
 
     from trinity_lab.side_by_side import SideBySide
     from trinity_lab.sweep_files import SweepFolder, SweepRun
@@ -57,11 +58,12 @@ def sweep(  # noqa: PLR0913, PLR0917 -- the options of a command
     section = _section(config.sweep, over=over or [], seeds=seeds, draws=draws)
     points = points_of(axes_of(section, seed=config.seed), draw_seed=draw_seed)
     folder = SweepFolder.of(config, points)
-    _check_all(file, settings or [], folder.runs)
+    configs = _read_all(file, settings or [], folder.runs)
     if dry_run:
         for run in folder.runs:
             typer.echo(run.name)
         return
+    _check_combinations(configs, folder.runs)
     slots = slots_for(config, is_local=local, num=parallel or _limit(section.get(MAX_PARALLEL, 0)))
     program = [sys.executable, "-m", "trinity", "run", "--config", str(file)]
     program += ["--local"] if local else []
@@ -149,14 +151,41 @@ def _limit(value: Any) -> int:  # Any: yaml
     return value
 
 
-def _check_all(file: Path, settings: Sequence[str], runs: Sequence[SweepRun]) -> None:
-    """Read the file with the settings of each run: what is wrong is said before any starts.
+def _read_all(file: Path, settings: Sequence[str], runs: Sequence[SweepRun]) -> list[Config]:
+    """Return the configuration of each run.
 
     Raises:
-        ConfigError: the settings of one do not fit.
+        ConfigError: the file with the settings of a run cannot be read.
     """
-    from trinity.common.config import load_config
+    from trinity.common.config.explanation import load_or_explain
 
-    for run in runs:
-        own = [f"{key}={json.dumps(value)}" for key, value in run.settings.items()]
-        load_config(file, overrides=[*settings, *own])
+    return [load_or_explain(file, overrides=[*settings, *run.overrides]) for run in runs]
+
+
+def _check_combinations(configs: Sequence[Config], runs: Sequence[SweepRun]) -> None:
+    """Check each combination of values, before any run starts; its seeds share the check.
+
+    Raises:
+        ConfigError: some cannot be run; the message lists what ``trinity config check`` lists.
+    """
+    from trinity.common.config.problem import config_error
+
+    from trinity_lab.points import SEED
+
+    first: dict[str, Config] = {}
+    for run, config in zip(runs, configs, strict=True):
+        values = {key: value for key, value in run.settings.items() if key != SEED}
+        first.setdefault(json.dumps(values), config)
+    problems = [problem for config in first.values() for problem in _problems_of(config)]
+    if problems:
+        raise config_error(problems, name=configs[0].source.file)
+
+
+def _problems_of(config: Config) -> list[Problem]:
+    from trinity.common.config import check, probe, resolve_stages
+    from trinity.common.config.preparation import run_manager
+
+    machine, manager = probe(model_path=config.model.model_path), run_manager(config)
+    stages = resolve_stages(config, machine, manager=manager)
+    found = [problem for stage in stages for problem in check(stage, machine, manager=manager)]
+    return [problem for problem in found if problem.severity != "notice"]

@@ -43,6 +43,13 @@ class SweepRun:
     directory: Path
     settings: dict[str, Any]  # by dotted key (Any: yaml)
 
+    @property
+    def overrides(self) -> list[str]:
+        """Return the ``KEY=VALUE`` settings with which the sweep's file is this run's."""
+        settings = {"name": self.name, **self.settings}
+        own = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        return ["sweep={}", "continue_from_checkpoint=true", *own]
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFolder:
@@ -124,6 +131,8 @@ class SweepFolder:
     def _claim(self) -> None:
         """Write the runs down; those of an earlier start of this sweep stay."""
         before = read_sweep(self.path)
+        if before is not None and not self._has_begun(before.directories):
+            before = None  # nothing to compare with: it is as good as new
         if before is not None:
             self._check_same(before.shared)
         known = {run.name: run for run in before.runs} if before is not None else {}
@@ -148,6 +157,10 @@ class SweepFolder:
         }
         write_atomically(self.path / SWEEP, json.dumps(content, indent=2) + "\n")
         (self.path / "logs").mkdir(exist_ok=True)
+
+    def _has_begun(self, directories: Sequence[Path]) -> bool:
+        """Return whether a run of an earlier start left anything; a refused one does not."""
+        return bool(self.finished()) or any(RunDir(one).is_used() for one in directories)
 
     def _check_same(self, before: dict[str, str]) -> None:
         both = before.keys() & self.shared.keys()

@@ -134,6 +134,12 @@ def test_replies_just_below_the_limits_are_not(advisor, responses) -> None:
     assert found(advisor(Replies), looked_at(responses)) is None
 
 
+def test_demonstrations_are_no_replies_of_the_model(advisor) -> None:
+    rows = [a_row("0/0/0/0", [1, 2]) for _ in range(8)]  # of a file: no rollout made them
+
+    assert found(advisor(Replies), [trained(step, rows) for step in range(1, 20)]) is None
+
+
 def test_one_bad_look_between_good_ones_says_nothing(advisor) -> None:
     good = [a_row(f"1/0/{at}/0", one) for at, one in enumerate(different(4))]
     bad = [a_row(f"1/0/{at}/0", EMPTY) for at in range(4)]

@@ -6,6 +6,8 @@ from collections import Counter
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.experience import EID
+
 from trinity_lab.advisors.following import Following, Series, Symptom
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ _CORRELATION = 0.6  # of reward and length in a step
 _LOOK_EVERY, _LOOK_EVERY_LATER, _EARLY = 3, 20, 60  # optimizer steps
 _EMPTY, _LOOPS, _SAME = 0.5, 0.6, 0.8  # shares of the replies
 _NUM_LOOKS = 2  # in a row
+_OF_NO_ROLLOUT = EID().uid  # of rows from a file, as demonstrations: the model did not say them
 
 
 class Length(Following):
@@ -82,7 +85,7 @@ class Replies(Following):
     def _look(self, seen: Observation) -> Symptom | None:
         if seen.role != "trainer" or not _is_due(seen.step):
             return None
-        rows = seen.samples()
+        rows = [row for row in seen.samples() if row["eid"] != _OF_NO_ROLLOUT]
         if not rows:
             return None
         shares = {

@@ -23,6 +23,7 @@ _INPUT = "buffer.explorer_input"
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
 _FORMATS = (".jsonl", ".json", ".parquet", ".csv")
+_WORKFLOWS = "Write simple_workflow or math_workflow; others: trinity plugins list --kind workflow."
 
 
 def path_problems(config: Config) -> list[Problem]:
@@ -130,7 +131,8 @@ def _taskset_problems(
         path = f"{_INPUT}.{name}.{index}"
         if not taskset.default_workflow_type and not taskset.format.workflow_key:
             what = "is missing: nothing says which workflow runs these tasks."
-            yield config.source.problem(f"{path}.default_workflow_type", what, severity="open")
+            key = f"{path}.default_workflow_type"
+            yield config.source.problem(key, what, _WORKFLOWS, severity="open")
         if not taskset.path:
             yield config.source.problem(
                 f"{path}.path", "is missing: nothing says where the rows are."
