@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from trinity.errors import ConfigError
-from trinity_tinker.tinker_command import _keys, _named
+from trinity_tinker.tinker_command import _keys, _named, serve
 
 NAME = "Qwen/Tiny"
 
@@ -57,3 +57,8 @@ def test_a_key_that_clients_refuse_is_refused():
         _keys("tml-one, two")
 
     assert _keys(" tml-one ,tml-two,") == ["tml-one", "tml-two"]
+
+
+def test_two_models_of_one_name_are_refused():
+    with pytest.raises(ConfigError, match="names a/b twice"):
+        serve(model=["a/b=one", "a/b=two"])

@@ -112,7 +112,7 @@ def test_a_poll_is_held_until_there_is_a_result_or_a_while_is_over(client):
     held_s = time.monotonic() - before
     client.backward(model, 1, [a_datum()])
 
-    assert answer == {"type": "try_again", "request_id": late, "queue_state": "active"}
+    assert (answer["type"], answer["request_id"]) == ("try_again", late)
     assert held_s >= 2.0
     assert client.output(late).metrics["loss:sum"] > 0
 

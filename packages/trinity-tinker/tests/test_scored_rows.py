@@ -10,7 +10,7 @@ from trinity_tinker.scored_rows import ScoredRow, backward
 @pytest.fixture
 def trainer(base):
     lora = {"rank": 4, "train_attn": True, "train_mlp": True, "train_unembed": True}
-    base.trainer.begin("a", base.adapter(lora, alpha=32), seed=1)
+    base.trainer.begin("a", base.adapter({**lora, "seed": 1, "alpha": 32}), seed=1)
     return base.trainer
 
 

@@ -82,3 +82,10 @@ def test_how_a_command_ended_is_told():
     killed = CommandResult(exit=-9, stdout=b"x\n", stderr=b"", reason="memory")
 
     assert shown_result(killed, most=20) == "x\n[ended by its limit of memory]"
+
+
+def test_of_long_output_no_more_is_shown_than_is_asked_for():
+    ended = CommandResult(exit=0, stdout=b"abcdefgh", stderr=b"")
+
+    assert shown_result(ended, most=1) == "\n[8 characters left out]\n"
+    assert shown_result(ended, most=5) == "ab\n[4 characters left out]\ngh"

@@ -244,11 +244,18 @@ class _Routes:
         body = await json_object(http)
         name = str(body.get("request_id"))
         result = await self._service.result(name, owner=owner)
-        return _poll_answer(name, result)
+        if result is None:
+            return json_response(_try_again(name, self._service.waits_for(name)))
+        return _finished(result)
 
 
-def _poll_answer(name: str, result: Result | None) -> Response:
-    if result is None:
-        return json_response({"type": "try_again", "request_id": name, "queue_state": "active"})
+def _try_again(name: str, reason: str) -> dict[str, str]:
+    """Return the answer to a poll without a result; clients print the reason of a pause."""
+    answer = {"type": "try_again", "request_id": name, "queue_state": "active"}
+    pause = {"queue_state": "paused_capacity", "queue_state_reason": reason}
+    return answer | pause if reason else answer
+
+
+def _finished(result: Result) -> Response:
     kind = "application/x-protobuf" if result.form == "proto" else "application/json"
     return Response(result.body, media_type=kind)

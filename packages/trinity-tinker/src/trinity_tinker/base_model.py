@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BaseModel"]
 
+MAX_RANK = 1024  # of an adapter; a slip of a client would take the memory of all
+
 _ATTENTION = re.compile(r"(^|\.)[^.]*att[^.]*\.")  # a layer within one whose name says attention
 
 
@@ -56,15 +58,17 @@ class BaseModel:
         self.architecture = str(self.module.config.model_type)
         self._layers = _layers_of(self.module)
 
-    def adapter(self, asked: dict[str, Any], *, alpha: int) -> LoRAConfig:
-        """Return the adapter that a client asks for (Any: values of JSON).
+    def adapter(self, asked: dict[str, Any]) -> LoRAConfig:
+        """Return the adapter that a client asks for, and its ``alpha`` (Any: values of JSON).
 
         Raises:
-            Refused: its rank is below 1, or it would have no layer.
+            Refused: its rank or seed is not one, or it would have no layer.
         """
-        rank = asked["rank"]
-        if not isinstance(rank, int) or rank < 1:
-            raise Refused(f"lora_config.rank is {rank!r}; it is a whole number above 0.")
+        rank, seed = asked["rank"], asked["seed"]
+        if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
+            raise Refused(f"lora_config.rank is {rank!r}; it is from 1 to {MAX_RANK}.")
+        if not isinstance(seed, int) or not -(2**63) <= seed < 2**63:
+            raise Refused(f"lora_config.seed is {seed!r}; it is a whole number of 64 bits.")
         chosen = [
             pattern
             for switch in ("train_attn", "train_mlp", "train_unembed")
@@ -74,7 +78,7 @@ class BaseModel:
         if not chosen:
             raise Refused("the adapter would have no layer: train_attn, train_mlp, train_unembed.")
         pattern = "|".join(sorted(chosen))
-        return LoRAConfig(lora_rank=rank, lora_alpha=alpha, target_modules=pattern)
+        return LoRAConfig(lora_rank=rank, lora_alpha=asked["alpha"], target_modules=pattern)
 
 
 def _layers_of(module: nn.Module) -> dict[str, list[str]]:

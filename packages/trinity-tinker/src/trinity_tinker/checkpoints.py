@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ __all__ = ["KINDS", "MAX_TTL_S", "MIN_TTL_S", "Checkpoints"]
 KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 MIN_TTL_S, MAX_TTL_S = 3600, 10 * 366 * 86400
 _NAME = re.compile(r"[^/\0]{1,200}")
+_LONGEST = 200  # bytes of a folder's name; file systems take 255
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,14 +55,13 @@ class Checkpoints:
         Raises:
             Refused: the name is not one, is taken, or the ttl does not fit.
         """
-        if not _NAME.fullmatch(name):
-            raise Refused(f"the name {name!r} of a checkpoint is empty, too long or has a '/'.")
+        below = _folder_name(name)
         path = f"tinker://{model['id']}/{kind}/{name}"
         known = self.store.row("SELECT * FROM checkpoints WHERE path = ?", path)
         if known is not None and not may_replace and not _is_over(known):
             raise Refused(f"{path} exists; choose another name, or delete it.")
         expires = expiry(ttl_s)
-        folder = Path(quote(model["id"], safe=""), kind, quote(name, safe="").replace(".", "%2E"))
+        folder = Path(quote(model["id"], safe=""), kind, below)
         size = write_whole(self.folder / folder, write)
         with self.store.writing():
             self.store.write(
@@ -98,6 +99,23 @@ class Checkpoints:
         for row in rows:
             self.delete(row)
         return [self.folder_of(row) for row in rows]
+
+
+def _folder_name(name: Any) -> str:
+    """Return the folder of a checkpoint's name (Any: of a client).
+
+    Raises:
+        Refused: the name is not one.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Refused(f"the name {name!r} of a checkpoint is empty, too long or has a '/'.")
+    try:
+        quoted = quote(name, safe="").replace(".", "%2E")
+    except UnicodeEncodeError as error:
+        raise Refused(f"the name {name!r} of a checkpoint is no text of Unicode.") from error
+    if len(quoted) <= _LONGEST:
+        return quoted
+    return "%-" + hashlib.sha256(name.encode()).hexdigest()  # which no quoted name begins with
 
 
 def write_whole(target: Path, write: Callable[[Path], None]) -> int:

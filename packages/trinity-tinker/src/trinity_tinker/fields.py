@@ -7,7 +7,7 @@ from typing import Any
 
 from trinity_tinker.refusal import Refused
 
-__all__ = ["parsed"]
+__all__ = ["number", "parsed", "whole"]
 
 
 def parsed(raw: bytes, **known: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def parsed(raw: bytes, **known: Any) -> dict[str, Any]:
     """
     try:
         body = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(f"the body is no JSON: {error}.") from error
     if not isinstance(body, dict):
         raise Refused(f"the body is a {type(body).__name__}; send an object.")
@@ -36,6 +36,18 @@ def parsed(raw: bytes, **known: Any) -> dict[str, Any]:
         elif body.get(name) is None:
             body[name] = default
     return body
+
+
+def whole(body: dict[str, Any], name: str, *, least: int, most: int = 2**31 - 1) -> int:
+    """Return a whole number of a body.
+
+    Raises:
+        Refused: it is none, smaller than the least or larger than the most.
+    """
+    value = body[name]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise Refused(f"{name} is {value!r}; it is a whole number from {least} to {most}.")
+    return value
 
 
 def number(body: dict[str, Any], name: str, *, least: float) -> float:

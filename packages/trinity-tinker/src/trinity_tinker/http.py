@@ -34,7 +34,8 @@ async def body_of(http: Http) -> bytes:
     if http.headers.get("content-encoding", "") != "zstd":
         return raw
     try:
-        with zstandard.ZstdDecompressor().stream_reader(raw) as reader:
+        unpacking = zstandard.ZstdDecompressor()
+        with unpacking.stream_reader(raw, read_across_frames=True) as reader:
             unpacked = reader.read(MAX_BODY_BYTES + 1)
     except zstandard.ZstdError as error:
         raise RequestError(422, f"the body cannot be unpacked: {error}.") from error
@@ -56,7 +57,7 @@ def parsed_object(raw: bytes) -> dict[str, Any]:
     """
     try:
         body = json.loads(raw)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(422, f"the body is no JSON: {error}.") from error
     if not isinstance(body, dict):
         raise RequestError(422, "the body is no object of JSON.")

@@ -89,10 +89,13 @@ class Management:
         """Answer with a file of a checkpoint, to whoever has the link."""
         token, path = http.path_params["token"], http.path_params["path"]
         until, _, signature = token.partition(".")
-        is_signed = hmac.compare_digest(signature, self._signature(until, path))
-        if not is_signed or not until.isdecimal() or int(until) < time.time():
+        is_signed = hmac.compare_digest(signature.encode(), self._signature(until, path).encode())
+        if not is_signed or int(until) < time.time():
             return json_response({"detail": "the link is wrong, or is over."}, status=404)
-        return FileResponse(self._checkpoints.folder / path)
+        file = self._checkpoints.folder / path
+        if not file.is_file():
+            return json_response({"detail": "the checkpoint was deleted."}, status=404)
+        return FileResponse(file)
 
     async def _sampler(self, http: Http, owner: str) -> Response:
         row = self._store.owned("samplings", http.path_params["sampler"], owner=owner)
@@ -261,7 +264,7 @@ def _page(http: Http, rows: list[sqlite3.Row]) -> tuple[list[sqlite3.Row], dict[
     if http.query_params.get("project_id"):
         raise RequestError(422, "project_id: projects are not implemented here.")
     numbers = [http.query_params.get(name, "") for name in ("limit", "offset")]
-    if any(number and not number.isdecimal() for number in numbers):
+    if any(number and not (number.isdecimal() and len(number) < 10) for number in numbers):
         raise RequestError(422, f"limit and offset are {numbers}; they are whole numbers.")
     limit, offset = int(numbers[0] or 20), int(numbers[1] or 0)
     cursor = {"offset": offset, "limit": limit, "total_count": len(rows)}

@@ -38,6 +38,7 @@ class Sampler:
         self.base = base
         self.module = module  # to score with, under the lock
         self.lock = threading.Lock()
+        self.num_users = 0  # requests that are being answered
         self.engine = TransformersEngine(
             model_path=base.path,
             max_model_len=base.max_length,
@@ -48,7 +49,7 @@ class Sampler:
 
 
 class Samplers:
-    """All models that are sampled; thread-safe.
+    """All models that are sampled; thread-safe. Each one that is given is released later.
 
     Args:
         max_merged: models with an adapter in memory; the one used longest ago makes room, once
@@ -58,7 +59,8 @@ class Samplers:
     def __init__(self, *, max_merged: int) -> None:
         self._max_merged = max_merged
         self._bases: dict[str, Sampler] = {}
-        self._merged: dict[str, Sampler] = {}  # the last is the one used last
+        # by folder, and when it was written; the last is the one used last
+        self._merged: dict[tuple[str, float], Sampler] = {}
         self._lock = threading.Lock()
 
     def of_base(self, base: BaseModel) -> Sampler:
@@ -66,25 +68,35 @@ class Samplers:
         with self._lock:
             if base.name not in self._bases:
                 self._bases[base.name] = Sampler(twin_of(base.module), base)
+            self._bases[base.name].num_users += 1
             return self._bases[base.name]
 
-    def of_checkpoint(self, folder: Path, base: BaseModel) -> Sampler:
-        """Return the sampler of a checkpoint; its adapter is added to a copy of the model."""
-        key = str(folder)
+    def of_checkpoint(self, folder: Path, base: BaseModel, *, made: float) -> Sampler:
+        """Return the sampler of a checkpoint; its adapter is added to a copy of the model.
+
+        ``made`` tells its files from those that were in its folder before.
+        """
+        key = str(folder), made
         with self._lock:
             found = self._merged.pop(key, None)
             if found is None:
                 self._make_room()
                 found = Sampler(merged(base.module, folder / FOLDER), base)
+            found.num_users += 1
             self._merged[key] = found
             return found
+
+    def release(self, sampler: Sampler) -> None:
+        """Note that a request no longer needs a sampler."""
+        with self._lock:
+            sampler.num_users -= 1
 
     def forget(self, folder: Path) -> None:
         """Let go of a checkpoint whose files are other ones now, or are gone."""
         with self._lock:
-            found = self._merged.pop(str(folder), None)
-        if found is not None:
-            found.engine.close()
+            found = [self._merged.pop(key) for key in list(self._merged) if key[0] == str(folder)]
+        for sampler in found:
+            sampler.engine.close()
 
     def close(self) -> None:
         """End all engines."""
@@ -93,7 +105,7 @@ class Samplers:
                 sampler.engine.close()
 
     def _make_room(self) -> None:
-        idle = [key for key, sampler in self._merged.items() if not sampler.engine.num_open]
+        idle = [key for key, sampler in self._merged.items() if not sampler.num_users]
         for key in idle[: max(0, len(self._merged) + 1 - self._max_merged)]:
             self._merged.pop(key).engine.close()
 

@@ -14,7 +14,7 @@ import numpy as np
 from trinity.common.ports import GenerationRequest, RunKey
 from trinity.errors import TrinityError
 
-from trinity_tinker.fields import number, parsed
+from trinity_tinker.fields import number, parsed, whole
 from trinity_tinker.prompt_scores import (
     logprobs_of,
     target_logprobs,
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from trinity_tinker.samplers import Sampler, Samplers
     from trinity_tinker.store import Store
 
-__all__ = ["SAMPLE_FIELDS", "Sampling"]
+__all__ = ["MAX_SAMPLES", "SAMPLE_FIELDS", "Sampling"]
 
 logger = logging.getLogger("trinity.tinker")
 
+MAX_SAMPLES = 4096  # of one request; each is named in its answer
+_MAX_SCORES = 2**26  # log-probabilities of the likeliest tokens in one answer: 512 MB
 SAMPLE_FIELDS: dict[str, Any] = {
     "prompt": dict,
     "sampling_params": dict,
@@ -129,9 +131,12 @@ class Sampling:
         in_thread = partial(asyncio.get_running_loop().run_in_executor, self._threads)
         body = parsed(request.body or b"", **SAMPLE_FIELDS)
         sampler: Sampler = await in_thread(self._sampler, request, body)
-        asked = _read(body, base=sampler.base, request=request)
-        completions = await asyncio.wrap_future(sampler.engine.submit(asked.generation))
-        answer: bytes = await in_thread(_answer, sampler, asked, completions)
+        try:
+            asked = _read(body, base=sampler.base, request=request)
+            completions = await asyncio.wrap_future(sampler.engine.submit(asked.generation))
+            answer: bytes = await in_thread(_answer, sampler, asked, completions)
+        finally:
+            self._samplers.release(sampler)
         return answer
 
     def _sampler(self, request: Request, body: dict[str, Any]) -> Sampler:
@@ -142,13 +147,14 @@ class Sampling:
                 "samplings", body["sampling_session_id"], owner=request.owner
             )
             base, path = session["base"], session["path"]
-        if path is None:
-            if base not in self._bases:
-                raise Refused(f"the base model {base!r} is not served here.")
-            return self._samplers.of_base(self._bases[base])
-        row = self.checkpoints.find(path, owner=request.owner)
+        row = None if path is None else self.checkpoints.find(path, owner=request.owner)
+        name = base if row is None else row["base"]
+        if name not in self._bases:
+            raise Refused(f"the base model {name!r} is not served here.")
+        if row is None:
+            return self._samplers.of_base(self._bases[name])
         folder = self.checkpoints.folder_of(row)
-        return self._samplers.of_checkpoint(folder, self._bases[row["base"]])
+        return self._samplers.of_checkpoint(folder, self._bases[name], made=row["made"])
 
 
 def _read(body: dict[str, Any], *, base: BaseModel, request: Request) -> _Asked:
@@ -158,7 +164,8 @@ def _read(body: dict[str, Any], *, base: BaseModel, request: Request) -> _Asked:
         raise Refused("prompt_alt_tokens_k is not implemented here.")
     prompt = _prompt(body["prompt"])
     last = body["prompt_logprobs_last_n"]
-    if last is not None and not (body["prompt_logprobs"] and 1 <= last < len(prompt)):
+    is_fitting = isinstance(last, int) and 1 <= last < len(prompt)
+    if last is not None and not (body["prompt_logprobs"] and is_fitting):
         raise Refused(
             f"prompt_logprobs_last_n is {last}; it is from 1 to the tokens of the prompt but one, "
             f"and needs prompt_logprobs."
@@ -170,23 +177,36 @@ def _read(body: dict[str, Any], *, base: BaseModel, request: Request) -> _Asked:
             raise Refused("target_prompt_logprobs has a row for each token of the prompt but one.")
         if targets.values_C.size and targets.values_C.max() >= base.vocab:
             raise Refused(f"target_prompt_logprobs has a token above {base.vocab - 1}.")
+    generation = _generation(body, prompt, base=base, request=request)
+    sampled = generation.n * generation.max_new_tokens
     return _Asked(
-        generation=_generation(body, prompt, base=base, request=request),
+        generation=generation,
         has_prompt_logprobs=bool(body["prompt_logprobs"]),
-        top_prompt=int(number(body, "topk_prompt_logprobs", least=0)),
-        top_sampled=int(number(body, "topk_sample_logprobs", least=0)),
+        top_prompt=_top(body, "topk_prompt_logprobs", rows=len(prompt), base=base),
+        top_sampled=_top(body, "topk_sample_logprobs", rows=sampled, base=base),
         targets=targets,
         last=len(prompt) - 1 if last is None else last,
     )
 
 
+def _top(body: dict[str, Any], name: str, *, rows: int, base: BaseModel) -> int:
+    """Return how many of the likeliest tokens are told at each of the rows."""
+    return whole(body, name, least=0, most=min(base.vocab, _MAX_SCORES // max(rows, 1)))
+
+
 def _prompt(given: dict[str, Any]) -> tuple[int, ...]:
     tokens: list[int] = []
-    for chunk in given.get("chunks", ()):
+    chunks = given.get("chunks", ())
+    if not isinstance(chunks, list) or not all(isinstance(chunk, dict) for chunk in chunks):
+        raise Refused("the chunks of the prompt are no list of objects.")
+    for chunk in chunks:
         kind = chunk.get("type", "encoded_text")
         if kind != "encoded_text":
             raise Refused(f"the prompt has a chunk of {kind}; only text is known here.")
-        tokens += chunk["tokens"]
+        found = chunk.get("tokens")
+        if not isinstance(found, list) or not all(isinstance(token, int) for token in found):
+            raise Refused("a chunk of the prompt has no list of token ids.")
+        tokens += found
     return tuple(tokens)
 
 
@@ -195,18 +215,22 @@ def _generation(
 ) -> GenerationRequest:
     given = parsed(json.dumps(body["sampling_params"]).encode(), **_PARAMS)
     stop = given["stop"]
-    stops = [stop] if isinstance(stop, str) else list(stop or ())
+    stops = [stop] if isinstance(stop, str) else stop or []
+    if not isinstance(stops, list) or not all(isinstance(one, str | int) for one in stops):
+        raise Refused(f"stop is {stop!r:.80}; it is a text, or a list of texts or token ids.")
     seed = given["seed"]
     key = RunKey(batch=request.scope, request=request.seq)
     longest = base.max_length - len(prompt)
     return GenerationRequest(
         prompt_token_ids=prompt,
         key=key if seed is None else RunKey(batch=f"seed/{seed}"),
-        n=int(number(body, "num_samples", least=1)),
+        n=whole(body, "num_samples", least=1, most=MAX_SAMPLES),
         temperature=number(given, "temperature", least=0.0),
         top_p=number(given, "top_p", least=0.0),
-        top_k=int(given["top_k"]),
-        max_new_tokens=longest if given["max_tokens"] is None else int(given["max_tokens"]),
+        top_k=whole(given, "top_k", least=-1),
+        max_new_tokens=longest
+        if given["max_tokens"] is None
+        else whole(given, "max_tokens", least=0),
         ignore_eos=stop is not None and not stops,
         stop=tuple(one for one in stops if isinstance(one, str)),
         stop_token_ids=tuple(one for one in stops if not isinstance(one, str)),

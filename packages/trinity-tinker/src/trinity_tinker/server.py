@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import secrets
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+from trinity.errors import DataError
 from trinity_serve.endpoint.server import Server, listening_at
 
 from trinity_tinker.app import build_app
@@ -44,7 +46,7 @@ class TinkerServer:
 
     Raises:
         ConfigError: the address cannot be listened at.
-        DataError: the folder's file cannot be used.
+        DataError: the folder's file cannot be used, or another server uses the folder.
     """
 
     def __init__(  # noqa: PLR0913 -- the options of a command
@@ -62,6 +64,7 @@ class TinkerServer:
         keeps_results_s: float = 600.0,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _held(folder)
         store = Store(folder / "tinker.db")
         named = {base.name: base for base in bases}
         checkpoints = Checkpoints(store=store, folder=folder / "checkpoints")
@@ -108,6 +111,24 @@ class TinkerServer:
         closing = asyncio.run_coroutine_threadsafe(self._service.close(), self._server.loop)
         closing.result()
         self._server.close()
+        self._lock.close()
+
+
+def _held(folder: Path) -> IO[str]:
+    """Return the lock of a folder; it is free again when this process ends, however it does.
+
+    Raises:
+        DataError: another server has it.
+    """
+    file = (folder / "lock").open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise DataError(
+            f"another server uses {folder}. End it, or choose another --data."
+        ) from error
+    return file
 
 
 class _Later:

@@ -9,12 +9,12 @@ import secrets
 import sqlite3
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity_tinker.fields import parsed
 from trinity_tinker.http import parsed_object
 from trinity_tinker.refusal import RequestError
-from trinity_tinker.sampling import SAMPLE_FIELDS
+from trinity_tinker.sampling import MAX_SAMPLES, SAMPLE_FIELDS
 from trinity_tinker.store import Request, Result
 from trinity_tinker.training import refusal_result
 from trinity_tinker.turns import Turns
@@ -33,6 +33,7 @@ logger = logging.getLogger("trinity.tinker")
 
 _FORGETS_EVERY_S = 30.0
 _IDLE_S = 3600.0  # without a heartbeat or a request
+_NUMBERS = range(2**31)  # of requests, runs and samplers
 
 
 class Service:
@@ -125,7 +126,7 @@ class Service:
         """Note the first request of a run, ``create_model`` or ``load_weights``; return its id."""
         body = parsed_object(raw)
         session, number = body.get("session_id"), body.get("model_seq_id")
-        if not isinstance(session, str) or not isinstance(number, int):
+        if not isinstance(session, str) or not _is_number(number):
             raise RequestError(422, "a run needs session_id and model_seq_id.")
         self.store.owned("sessions", session, owner=owner)
         model, now = f"{session}:train:{number}", time.time()
@@ -139,7 +140,7 @@ class Service:
 
     def add_to_model(self, raw: bytes, *, owner: str, model: str, seq: int, kind: str) -> str:
         """Note a further request of a run; return its id."""
-        if not isinstance(seq, int) or not 1 <= seq < 2**31:
+        if not _is_number(seq) or seq == 0:
             raise RequestError(422, f"seq_id is {seq!r}; the requests of a run count from 1.")
         self.store.owned("models", model, owner=owner)
         self.store.write("UPDATE models SET used = ? WHERE id = ?", time.time(), model)
@@ -151,7 +152,11 @@ class Service:
             raw, session_id=str, sampling_session_seq_id=int, base_model=None, model_path=None
         )
         self.store.owned("sessions", body["session_id"], owner=owner)
+        if not _is_number(body["sampling_session_seq_id"]):
+            raise RequestError(422, "sampling_session_seq_id is no number of a sampling session.")
         base, path = body["base_model"], body["model_path"]
+        if path is not None and not isinstance(path, str):
+            raise RequestError(422, f"model_path is {path!r}, which is no path of a checkpoint.")
         if path is not None:
             base = self.store.owned("checkpoints", path, owner=owner)["base"]
         if base not in self.bases:
@@ -171,12 +176,24 @@ class Service:
         session, seq = body["sampling_session_id"], body["seq_id"]
         if session is None:
             session, seq = f"{owner}:{secrets.token_hex(8)}", 0
+        elif not isinstance(session, str):
+            raise RequestError(422, f"sampling_session_id is {session!r}, which is no text.")
         else:
             self.store.owned("samplings", session, owner=owner)
-        if not isinstance(seq, int) or not isinstance(body["num_samples"], int):
-            raise RequestError(422, "asample needs seq_id, and num_samples is a whole number.")
-        name = self._add(raw, owner=owner, scope=session, seq=seq, kind="sample")
-        return name, body["num_samples"]
+        count = body["num_samples"]
+        if not _is_number(seq) or not isinstance(count, int) or count > MAX_SAMPLES:
+            raise RequestError(
+                422, f"asample needs seq_id, and num_samples is a number up to {MAX_SAMPLES}."
+            )
+        return self._add(raw, owner=owner, scope=session, seq=seq, kind="sample"), count
+
+    def waits_for(self, name: str) -> str:
+        """Return why a request is not being done yet, if its client can help it; "": it cannot."""
+        row = self.store.row("SELECT scope, seq FROM requests WHERE id = ?", name)
+        missing = None if row is None else self._turns.missing(row["scope"])
+        if row is None or missing is None or missing >= row["seq"]:
+            return ""
+        return f"request {row['seq']} of {row['scope']} waits for request {missing}, still missing"
 
     async def result(self, name: str, *, owner: str) -> Result | None:
         """Return how a request ended; None: it has not, after a while.
@@ -223,8 +240,10 @@ class Service:
         self._note_done(request.id)
 
     def _train(self, request: Request) -> None:
-        with self._noting(request):
-            self._training.run(request)
+        # After a failure nothing more is done: a run's requests would be, without the one before.
+        if not self._failure:
+            with self._noting(request):
+                self._training.run(request)
         self._loop.call_soon_threadsafe(self._note_done, request.id)
 
     @contextmanager
@@ -258,3 +277,8 @@ class Service:
             )
             if row is not None and row["last"] < limit:
                 self._training.release(model)
+
+
+def _is_number(value: Any) -> bool:
+    """Return whether a value of JSON numbers a request, a run or a sampler."""
+    return isinstance(value, int) and not isinstance(value, bool) and value in _NUMBERS

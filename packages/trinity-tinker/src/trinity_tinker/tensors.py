@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cells", "bytes_of", "cells_of", "cells_of_json"]
 
+_MAX_CELLS = 2**26  # of a tensor, with those that a sparse one leaves out
 _FLOAT, _INT64, _INT32, _BFLOAT16 = 1, 2, 3, 4  # DType of the schema
 _TYPES = {_FLOAT: "<f4", _INT64: "<i8", _INT32: "<i4", _BFLOAT16: "<u2"}
 
@@ -113,6 +114,8 @@ def _sparse(
     *,
     name: str,
 ) -> Cells:
+    if len(shape) == 2 and shape[0] * shape[1] > _MAX_CELLS:
+        raise Refused(f"the tensor {name!r} has the shape {list(shape)}: over {_MAX_CELLS} cells.")
     fits = (
         len(shape) == 2
         and len(crow) == shape[0] + 1

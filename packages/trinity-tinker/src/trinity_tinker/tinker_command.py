@@ -32,7 +32,7 @@ Models = Annotated[
 Data = Annotated[Path, typer.Option(help="Folder of runs, checkpoints and requests.")]
 Host = Annotated[str, typer.Option(help="Address to listen at.")]
 Port = Annotated[int, typer.Option(help="Port; 0: a free one.")]
-Alpha = Annotated[int, typer.Option(help="Scale of all adapters: alpha / rank.")]
+Alpha = Annotated[int, typer.Option(help="Scale of adapters of new runs: alpha / rank.")]
 MaxModels = Annotated[int, typer.Option(min=1, help="Runs in memory at a time.")]
 MaxSamplers = Annotated[
     int, typer.Option(min=1, help="Checkpoints in memory that are sampled, each a whole model.")
@@ -73,6 +73,9 @@ def serve(  # noqa: PLR0913, PLR0917 -- the options of a command
     Without it, a key is printed. Ctrl-C ends the server; the same command goes on.
     """
     named = [_named(text) for text in model]
+    names = [name for name, _ in named]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(f"--model names {min(twice)} twice. Give each model a name of its own.")
     if precision not in {"float32", "bfloat16"}:
         raise ConfigError(f"--precision is {precision!r}. Use float32 or bfloat16.")
     from trinity_tinker.base_model import BaseModel
@@ -93,8 +96,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- the options of a command
         max_samplers=max_samplers,
         keeps_results_s=keep_results,
     )
-    names = ", ".join(base.name for base in bases)
-    typer.echo(f"serving {names} at {server.base_url}; set TINKER_BASE_URL to it")
+    typer.echo(f"serving {', '.join(names)} at {server.base_url}; set TINKER_BASE_URL to it")
     if not keys:
         typer.echo(f"key for this start: TINKER_API_KEY={server.key}")
     _wait_for_signal()

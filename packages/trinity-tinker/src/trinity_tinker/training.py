@@ -18,7 +18,7 @@ from trinity.errors import TrinityError
 from trinity_tinker.checkpoints import write_whole
 from trinity_tinker.datums import read_loss_request, write_output
 from trinity_tinker.fields import number, parsed
-from trinity_tinker.refusal import Refused
+from trinity_tinker.refusal import Refused, RequestError
 from trinity_tinker.scored_rows import backward
 from trinity_tinker.store import Request, Result
 
@@ -78,22 +78,26 @@ class Training:
         self._folder = folder
         self._alpha = alpha
         self._max_models = max_models
-        self._loaded: dict[str, None] = {}  # the last is the one used last
+        self._loaded: dict[str, BaseModel] = {}  # the last is the one used last
 
     def run(self, request: Request) -> Result:
         """Do what is asked for, and note how it ended; nothing is raised."""
         try:
-            result = _STEPS[request.kind](self, request)
-        except (Refused, TrinityError) as error:
+            return _STEPS[request.kind](self, request)  # which notes its result
+        except (Refused, RequestError) as error:
             result = refusal_result(str(error))
         except Exception as error:  # the boundary to a client: logged, and told
-            logger.exception("%s %d of %s failed", request.kind, request.seq, request.scope)
-            result = refusal_result(f"the server failed: {error!r}", category="server")
-        is_pass = request.kind == "forward_backward"
-        if result.form == "error" or is_pass:  # the others note their result with what they did
-            if request.seq == 0:
-                self._store.write("UPDATE models SET base = '' WHERE id = ?", request.scope)
-            self._store.finish(request, result, keeps_body=is_pass and result.form == "proto")
+            # What it did to the run in memory is in no journal: the next request loads the run.
+            self.release(request.scope)
+            if isinstance(error, TrinityError):
+                result = refusal_result(str(error))
+            else:
+                logger.exception("%s %d of %s failed", request.kind, request.seq, request.scope)
+                result = refusal_result(f"the server failed: {error!r}", category="server")
+        if request.seq == 0:
+            self.release(request.scope)
+            self._store.write("UPDATE models SET base = '' WHERE id = ?", request.scope)
+        self._store.finish(request, result, keeps_body=False)
         return result
 
     @property
@@ -103,9 +107,9 @@ class Training:
 
     def release(self, model: str) -> None:
         """Take a run out of memory; the next request brings it back."""
-        if model in self._loaded:
-            del self._loaded[model]
-            self._base_of(self._model(model)).trainer.end(model)
+        base = self._loaded.pop(model, None)
+        if base is not None:
+            base.trainer.end(model)
 
     def _create(self, request: Request) -> Result:
         body = parsed(
@@ -122,7 +126,8 @@ class Training:
         lora = parsed(json.dumps(body["lora_config"]).encode(), **LORA)
         if lora["seed"] is None:
             lora["seed"] = int(request.id[:7], 16)  # the same when it is made again
-        base.adapter(lora, alpha=self._alpha)
+        lora["alpha"] = self._alpha  # of this run, whatever a later start of the server says
+        base.adapter(lora)
         result = _json({"model_id": request.scope, "type": "create_model"})
         self._begin(request, base, lora, metadata=body["user_metadata"], result=result)
         return result
@@ -149,7 +154,9 @@ class Training:
     def _forward_backward(self, request: Request) -> Result:
         base = self._base_of(self._ready(request))
         asked, logprobs, loss = self._pass(base, request)
-        return Result(form="proto", body=write_output(asked.targets, logprobs, loss=loss))
+        result = Result(form="proto", body=write_output(asked.targets, logprobs, loss=loss))
+        self._store.finish(request, result, keeps_body=not asked.forward_only)
+        return result
 
     def _step(self, request: Request) -> Result:
         model = self._ready(request)
@@ -248,7 +255,6 @@ class Training:
             note=note,
             ttl_s=body["ttl_seconds"],
             metadata=body["user_metadata"],
-            may_replace=not is_named,
         )
         return done[0]
 
@@ -277,7 +283,7 @@ class Training:
             )
         model = self._ready(request)
         if model["adapter"] != row["adapter"] and not _fit(model["adapter"], row["adapter"]):
-            raise Refused(f"{body['path']} is of an adapter with another rank or other layers.")
+            raise Refused(f"{body['path']} is of an adapter with another rank, alpha or layers.")
         source = self._checkpoints.folder_of(row)
         base.trainer.load(request.scope, source, with_optimizer=body["optimizer"])
         self._note_state(request, model, result)
@@ -293,16 +299,23 @@ class Training:
         while len(self._loaded) >= self._max_models:
             self.release(next(iter(self._loaded)))
         lora = json.loads(model["adapter"])
-        base.trainer.begin(request.scope, base.adapter(lora, alpha=self._alpha), seed=lora["seed"])
-        self._loaded[request.scope] = None
+        base.trainer.begin(request.scope, base.adapter(lora), seed=lora["seed"])
+        self._loaded[request.scope] = base
+        try:
+            self._restore(model, base, before=request.seq)
+        except Exception:
+            self.release(request.scope)  # or the next request would find an untrained adapter
+            raise
+        return model
+
+    def _restore(self, model: sqlite3.Row, base: BaseModel, *, before: int) -> None:
+        """Load a run's state, and make its passes since then again."""
+        name = model["id"]
         if model["state_folder"]:
             state = self._folder / model["state_folder"]
-            base.trainer.load(request.scope, state, with_optimizer=True)
-        for passed in self._store.gradients_since(
-            request.scope, seq=model["state_seq"], before=request.seq
-        ):
+            base.trainer.load(name, state, with_optimizer=True)
+        for passed in self._store.gradients_since(name, seq=model["state_seq"], before=before):
             self._pass(base, passed)
-        return model
 
     def _pass(self, base: BaseModel, request: Request) -> tuple[LossRequest, list[Tensor], float]:
         asked = read_loss_request(request.body or b"", vocab=base.vocab, max_length=base.max_length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from trinity_tinker.store import Request
 
 __all__ = ["Turns"]
+
+logger = logging.getLogger("trinity.tinker")
 
 
 class Turns:
@@ -28,6 +31,7 @@ class Turns:
         self._waiting: dict[str, dict[int, Request]] = {}
         self._next: dict[str, int] = {}
         self._order: deque[str] = deque()
+        self._doing = ""  # the run whose request is being done
         self._jobs: deque[Callable[[], None]] = deque()
         self._news = threading.Condition()
         self._is_closed = False
@@ -42,6 +46,14 @@ class Turns:
                 self._order.append(request.scope)
             self._waiting.setdefault(request.scope, {})[request.seq] = request
             self._news.notify_all()
+
+    def missing(self, scope: str) -> int | None:
+        """Return the number of a request that did not come and holds its run back, if one does."""
+        with self._news:
+            waiting = self._waiting.get(scope)
+            if not waiting or scope == self._doing or self._next[scope] in waiting:
+                return None
+            return self._next[scope]
 
     def post(self, job: Callable[[], None]) -> None:
         """Have something done in the thread, between two requests."""
@@ -61,18 +73,30 @@ class Turns:
             self._do(request)
             with self._news:
                 self._next[request.scope] = request.seq + 1
+                self._doing = ""
 
     def _take(self) -> Request | None:
         """Return the next request, once there is one; None: this is closed."""
-        with self._news:
-            while not self._is_closed:
-                while self._jobs:
-                    self._jobs.popleft()()
-                for scope in list(self._order):
-                    request = self._waiting.get(scope, {}).pop(self._next[scope], None)
-                    if request is not None:
-                        self._order.remove(scope)  # the others come first next time
-                        self._order.append(scope)
+        while True:
+            with self._news:
+                while not self._jobs and not self._is_closed:
+                    if request := self._ready():
                         return request
-                self._news.wait()
-            return None
+                    self._news.wait()
+                if self._is_closed:
+                    return None
+                job = self._jobs.popleft()
+            try:
+                job()
+            except Exception:  # the thread is that of all runs
+                logger.exception("a task between two requests failed")
+
+    def _ready(self) -> Request | None:
+        for scope in list(self._order):
+            request = self._waiting.get(scope, {}).pop(self._next[scope], None)
+            if request is not None:
+                self._order.remove(scope)  # the others come first next time
+                self._order.append(scope)
+                self._doing = scope
+                return request
+        return None

@@ -134,7 +134,7 @@ def shown_result(ended: CommandResult, *, most: int) -> str:
     if len(text) > most:
         half = most // 2
         left_out = len(text) - 2 * half
-        text = f"{text[:half]}\n[{left_out} characters left out]\n{text[-half:]}"
+        text = f"{text[:half]}\n[{left_out} characters left out]\n{text[len(text) - half :]}"
     notes = []
     if ended.reason:
         notes.append(f"[ended by its limit of {ended.reason}]")

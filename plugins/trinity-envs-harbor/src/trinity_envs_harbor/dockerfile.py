@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["Instruction", "read_dockerfile", "substituted", "words_of"]
+__all__ = ["Instruction", "listed_words", "read_dockerfile", "substituted", "words_of"]
 
 _FOLLOWED = ("FROM", "WORKDIR", "COPY", "ENV", "USER", "ARG", "RUN")
 _OF_WORDS = ("COPY", "WORKDIR", "ENV", "ARG")
@@ -48,7 +48,7 @@ class Instruction:
 def read_dockerfile(file: Path) -> tuple[list[Instruction], list[Problem]]:
     """Return the instructions that are followed, and those that cannot be."""
     kept, problems = [], []
-    for one in _instructions(file.read_text(encoding="utf-8", errors="replace")):
+    for one in _instructions(file.read_text(encoding="utf-8-sig", errors="replace")):
         told = _refusal(one, is_second=one.name == "FROM" and any(k.name == "FROM" for k in kept))
         if told:
             problems.append(Problem(file=file, line=one.line, what=told))
@@ -79,10 +79,21 @@ def words_of(rest: str) -> list[str]:
     Raises:
         ValueError: a quotation is not closed.
     """
-    if rest.lstrip().startswith("["):
-        words = json.loads(rest)
-        return [str(word) for word in words]
-    return shlex.split(rest)
+    return listed_words(rest) or shlex.split(rest)
+
+
+def listed_words(rest: str) -> list[str]:
+    """Return the words of a JSON list of texts; none: it is no such list, as Docker sees it.
+
+    >>> listed_words('["sh", "-c", "ls"]'), listed_words("[ -d /app ] || mkdir /app")
+    (['sh', '-c', 'ls'], [])
+    """
+    try:
+        words = json.loads(rest) if rest.lstrip().startswith("[") else []
+    except ValueError:
+        return []
+    is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    return words if is_list else []
 
 
 def _instructions(text: str) -> Iterator[Instruction]:

@@ -14,8 +14,10 @@ from trinity_envs_harbor.rewards import read_rewards
 from trinity_envs_harbor.safe_files import (
     copied_inside,
     empty_folder,
+    opened_up,
     plain_parts,
     read_inside,
+    size_with_holes,
     written_inside,
 )
 
@@ -122,12 +124,27 @@ class TaskEnvironment:
         if not self.task.is_separate:
             yield self
             return
+        opened_up(self._session.folder)
+        found = list(self._artifacts())
         with opened(self.prepared, self._session.sandbox, session=self._session) as other:
-            for path in (_ARTIFACTS, *self.task.artifacts):
-                source = _unlinked(self._session.folder, path)
-                if source is not None:
-                    copied_inside(source, other._session.folder, path)
+            for path, source in found:
+                copied_inside(source, other._session.folder, path)
             yield other
+
+    def _artifacts(self) -> Iterator[tuple[str, Path]]:
+        """Yield the artifacts that are there: where they are seen, and on the host."""
+        left = self.task.storage_mb << 20
+        for path in (_ARTIFACTS, *self.task.artifacts):
+            source = _unlinked(self._session.folder, path)
+            if source is None:
+                continue
+            left -= size_with_holes(source)
+            if left < 0:  # files with holes, or with many names, take little before they are copied
+                raise EnvError(
+                    f"the artifacts of {self.task.name} are larger than its storage of "
+                    f"{self.task.storage_mb} MB: {path}."
+                )
+            yield path, source
 
     def _verify(self) -> dict[str, float]:
         empty_folder(self._session.folder, "/logs/verifier")

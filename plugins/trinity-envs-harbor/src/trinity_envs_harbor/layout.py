@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from trinity.errors import ConfigError
 from trinity_sandbox.base import interpreter
 
 from trinity_envs_harbor.dockerfile import substituted, words_of
@@ -42,13 +43,23 @@ def images_for(folder: Path, given: Mapping[str, str] | None = None) -> dict[str
     Args:
         folder: of a task.
         given: they win.
+
+    Raises:
+        ConfigError: the file is no TOML.
     """
     for above in folder.resolve().parents[:3]:
         file = above / IMAGES
         if file.is_file():
-            read = tomllib.loads(file.read_text(encoding="utf-8"))
+            read = _toml_of(file)
             return {**{str(k): str(v) for k, v in read.items()}, **(given or {})}
     return dict(given or {})
+
+
+def _toml_of(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise ConfigError(f"{file} is no TOML: {error}.") from error
 
 
 def image_problems(task: HarborTask, images: Mapping[str, str]) -> list[Problem]:
@@ -78,8 +89,8 @@ def places_of(task: HarborTask) -> dict[str, str]:
 
 
 def layout_problems(task: HarborTask) -> list[Problem]:
-    """Return the paths that a task writes and that are the system's."""
-    found = []
+    """Return the paths that a task writes and that are the system's, or stand alone at ``/``."""
+    found = list(_files_at_the_top(task))
     for one, path in _paths(task):
         top = (plain_parts(path) or [""])[0]
         if top in _OF_THE_SYSTEM:
@@ -88,6 +99,25 @@ def layout_problems(task: HarborTask) -> list[Problem]:
             line = one.line if one else task.line_of("environment.workdir")
             found.append(Problem(file=file, line=line, what=what))
     return found
+
+
+def _files_at_the_top(task: HarborTask) -> Iterator[Problem]:
+    """Yield what is copied to ``/`` itself, where a sandbox shows folders alone."""
+    named = [(one, path, plain_parts(path)) for one, path in _paths(task)]
+    is_copy = {id(one): one is not None and one.name == "COPY" for one, _, _ in named}
+    folders = {
+        *_ALWAYS,
+        *(parts[0] for one, _, parts in named if len(parts) > (1 if is_copy[id(one)] else 0)),
+    }
+    for one, path, parts in named:
+        if one is None or not is_copy[id(one)] or (parts and parts[0] in folders):
+            continue
+        words = [word for word in words_of(one.rest) if not word.startswith("--")]
+        is_file = (task.folder / "environment" / words[0]).is_file()
+        if not parts or (is_file and not path.endswith("/")):
+            what = f"COPY to {path}: a sandbox shows no files at / itself. Copy them into /app."
+            file = task.folder / "environment/Dockerfile"
+            yield Problem(file=file, line=one.line, what=what)
 
 
 def python_bind(places: Mapping[str, str]) -> tuple[list[tuple[Path, str]], str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from trinity.errors import BadTaskError, EnvError
 from trinity_sandbox.base import Limits, Session
 
-from trinity_envs_harbor.dockerfile import substituted, words_of
+from trinity_envs_harbor.dockerfile import listed_words, substituted, words_of
 from trinity_envs_harbor.layout import (
     HOME,
     assignments,
@@ -71,7 +70,7 @@ class _Made:
     by_key: dict[tuple[str, ...], Prepared] = field(default_factory=dict)
     locks: dict[tuple[str, ...], threading.Lock] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    folder: str = ""
+    folder: tempfile.TemporaryDirectory[str] | None = None  # deleted when the process ends
 
 
 _made = _Made()
@@ -105,10 +104,10 @@ def prepared(folder: Path, *, sandbox: Sandbox, images: Mapping[str, str]) -> Pr
 def forget_prepared() -> None:
     """Delete what was prepared in this process."""
     with _made.lock:
-        folder, _made.folder = _made.folder, ""
+        folder, _made.folder = _made.folder, None
         _made.by_key.clear()
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+    if folder is not None:
+        folder.cleanup()
 
 
 def limits_of(task: HarborTask, timeout_s: float) -> Limits:
@@ -131,8 +130,11 @@ def _prepare(folder: Path, digest: str, *, sandbox: Sandbox, images: Mapping[str
     if task is None or serious:
         raise BadTaskError("\n".join(serious))
     with _made.lock:
-        _made.folder = _made.folder or tempfile.mkdtemp(prefix="trinity-harbor-")
-        files = Path(tempfile.mkdtemp(dir=_made.folder))
+        if _made.folder is None:
+            _made.folder = tempfile.TemporaryDirectory(
+                prefix="trinity-harbor-", ignore_cleanup_errors=True
+            )
+        files = Path(tempfile.mkdtemp(dir=_made.folder.name))
     etc = files / "etc"
     etc.mkdir()
     for name, text in _ETC.items():
@@ -216,10 +218,10 @@ class _Build:
                     target_file.chmod(int(word.removeprefix("--chmod="), 8))
 
     def _run(self, one: Instruction) -> None:
-        is_list = one.rest.startswith("[")
-        command = words_of(one.rest) if is_list else ["/bin/sh", "-c", one.rest]
-        if is_list and not command[0].startswith("/"):
-            command = ["/usr/bin/env", *command]
+        words = listed_words(one.rest)
+        command = words or ["/bin/sh", "-c", one.rest]
+        if words and not words[0].startswith("/"):
+            command = ["/usr/bin/env", *words]
         session = Session(
             sandbox=self.sandbox,
             folder=self.files,

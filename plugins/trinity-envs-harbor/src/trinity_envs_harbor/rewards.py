@@ -70,17 +70,21 @@ def _of_json(written: bytes) -> dict[str, float]:
     name = f"{_FOLDER}/reward.json"
     try:
         found: Any = json.loads(written)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EnvError(f"{name} is no JSON: {error}.") from None
     if not isinstance(found, dict) or not found:
         raise EnvError(f"{name} is {found!r:.80}. It must be an object of numbers.")
     for key, value in found.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise EnvError(f"{name}: {key!r} is {value!r:.80}, which is no number.")
-    return {key: _finite(float(value), f"{name}: {key!r}") for key, value in found.items()}
+    return {key: _finite(value, f"{name}: {key!r}") for key, value in found.items()}
 
 
-def _finite(value: float, what: str) -> float:
+def _finite(number: float, what: str) -> float:
+    try:
+        value = float(number)
+    except OverflowError:  # a whole number of hundreds of digits
+        value = math.inf
     if not math.isfinite(value):
         raise EnvError(f"{what} is {value}, which is no finite number.")
     return value

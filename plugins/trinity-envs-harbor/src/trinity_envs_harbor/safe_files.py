@@ -16,7 +16,15 @@ from trinity.errors import EnvError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["copied_inside", "empty_folder", "plain_parts", "read_inside", "written_inside"]
+__all__ = [
+    "copied_inside",
+    "empty_folder",
+    "opened_up",
+    "plain_parts",
+    "read_inside",
+    "size_with_holes",
+    "written_inside",
+]
 
 _MOST_BYTES = 1 << 20  # of a file that is read
 
@@ -62,6 +70,8 @@ def _folder_at(root: Path, parts: Iterable[str]) -> Path:
         if not _is_folder(folder):
             _remove(folder)
             folder.mkdir()
+        elif not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            folder.chmod(0o777)  # who wrote it shut it
     return folder
 
 
@@ -111,13 +121,36 @@ def read_inside(root: Path, path: str) -> bytes | None:
         return None
     except OSError as error:
         raise EnvError(f"{path} cannot be read: {error.strerror}.") from error
-    with os.fdopen(handle, "rb") as file:
+    try:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             raise EnvError(f"{path} is no file.")
         if found.st_size > _MOST_BYTES:
             raise EnvError(f"{path} has {found.st_size} bytes, more than {_MOST_BYTES}.")
-        return file.read(_MOST_BYTES)
+        return os.read(handle, _MOST_BYTES)
+    finally:
+        os.close(handle)
+
+
+def opened_up(path: Path) -> None:
+    """Let all that an agent wrote below a path be read and deleted, whatever it shut."""
+    if path.is_symlink():
+        return
+    path.chmod(stat.S_IMODE(path.stat().st_mode) | (0o700 if path.is_dir() else 0o400))
+    for folder, folders, files in os.walk(path):
+        for names, mode in ((folders, 0o700), (files, 0o400)):
+            for below in (Path(folder, name) for name in names):
+                if not below.is_symlink():
+                    below.chmod(stat.S_IMODE(below.stat().st_mode) | mode)
+
+
+def size_with_holes(path: Path) -> int:
+    """Return the bytes that copies of a file, or of all files of a folder, take at most."""
+    if not _is_folder(path):
+        return path.lstat().st_size
+    return sum(
+        Path(folder, name).lstat().st_size for folder, _, names in os.walk(path) for name in names
+    )
 
 
 def _is_folder(path: Path) -> bool:
@@ -128,10 +161,5 @@ def _remove(path: Path) -> None:
     if not _is_folder(path):
         path.unlink(missing_ok=True)
         return
-    for folder, names, _ in os.walk(path):
-        for name in names:
-            below = Path(folder, name)
-            if _is_folder(below):
-                below.chmod(0o700)
-    path.chmod(0o700)
+    opened_up(path)
     shutil.rmtree(path)

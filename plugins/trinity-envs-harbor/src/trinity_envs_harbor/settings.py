@@ -70,22 +70,30 @@ class HarborSettings:
             )
         for name in ("max_env_steps", "output_chars"):
             checked_steps(getattr(self, name), name=f"workflow_args.{name}")
+        self._check_binds()
+
+    def _check_binds(self) -> None:
         for path in self.binds:
             if not Path(path).exists():
                 raise ConfigError(f"workflow_args.binds: {path} is not there.")
+            if Path(path).resolve() == Path("/"):
+                raise ConfigError(
+                    "workflow_args.binds: / would show an agent every file of this machine. Name "
+                    "the folders that it needs."
+                )
 
     def agent_command(self) -> tuple[list[str], list[tuple[Path, str]]]:
         """Return the command as it runs inside, and the files that it needs there.
 
-        Words that name files of this machine are shown below ``/agent``; ``python`` is the one
-        that this runs in, with its packages.
+        Words that name files of this machine are shown below ``/agent``; a folder is one of the
+        sandbox, or among ``binds``. ``python`` is the one that this runs in, with its packages.
         """
         words, shown = [], []
         for place, word in enumerate(self.command):
             path = Path(word)
             if place == 0 and word in {"python", "python3"}:
                 words.append("python3")
-            elif path.exists() and (place > 0 or "/" in word):
+            elif path.is_file() and (place > 0 or "/" in word):
                 at = f"/agent/{place}/{path.name}"
                 shown.append((path.resolve(), at))
                 words.append(at)

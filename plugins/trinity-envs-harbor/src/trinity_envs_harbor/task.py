@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ class HarborTask:
 
     def line_of(self, key: str) -> int:
         """Return the line of ``task.toml`` that sets a dotted key; 0: none does."""
-        text = (self.folder / "task.toml").read_text(encoding="utf-8", errors="replace")
+        text = (self.folder / "task.toml").read_text(encoding="utf-8-sig", errors="replace")
         return line_of(text, key)
 
 
@@ -87,7 +88,8 @@ def digest_of(folder: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         is_program = bool(file.stat().st_mode & 0o100)
-        digest.update(f"{file.relative_to(folder)}\0{is_program}\0".encode())
+        name = os.fsencode(file.relative_to(folder))  # of any bytes
+        digest.update(name + f"\0{is_program}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 
@@ -97,7 +99,7 @@ def read_task(folder: Path) -> tuple[HarborTask | None, list[Problem]]:
     file = folder / "task.toml"
     if not file.is_file():
         return None, [Problem(file=file, what="there is no task.toml. Give a task's folder.")]
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = file.read_text(encoding="utf-8-sig", errors="replace")
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -130,6 +132,7 @@ class _Reading:
             self.refuse(key, what)
         instruction = self._text_of("instruction.md", "the prompt")
         self._text_of("tests/test.sh", "the verifier")
+        self._line_ends()
         steps, image = self._environment()
         for note in _notes(self.given):
             self.refuse(*note, is_note=True)
@@ -184,7 +187,14 @@ class _Reading:
             told = f"it is missing: {what} of the task."
             self.problems.append(Problem(file=file, what=told))
             return ""
-        return file.read_text(encoding="utf-8", errors="replace")
+        return file.read_text(encoding="utf-8-sig", errors="replace")
+
+    def _line_ends(self) -> None:
+        for name in ("tests/test.sh", "solution/solve.sh"):
+            file = self.folder / name
+            if file.is_file() and file.read_bytes().partition(b"\n")[0].endswith(b"\r"):
+                told = "its lines end as on Windows, so that no shell runs it. Write plain ends."
+                self.problems.append(Problem(file=file, line=1, what=told))
 
     def _environment(self) -> tuple[list[Instruction], str]:
         image = str(self._table("environment").get("docker_image") or "")
@@ -217,6 +227,9 @@ class _Reading:
 
     def _variables(self, table: str) -> dict[str, str]:
         given = self._table(table).get("env") or {}
+        if not isinstance(given, Mapping):
+            self.refuse(f"{table}.env", f"{table}.env is {given!r:.40}, which is no table.")
+            return {}
         for name, value in given.items():
             if _OF_THE_HOST.search(str(value)):
                 told = (
@@ -227,16 +240,15 @@ class _Reading:
         return {str(name): str(value) for name, value in given.items()}
 
     def _artifacts(self) -> Iterator[str]:
-        for one in self.given.get("artifacts") or ():
-            path = one if isinstance(one, str) else one.get("source", "")
-            further = (
-                {} if isinstance(one, str) else {k: v for k, v in one.items() if k != "source"}
-            )
-            if further or not str(path).startswith("/"):
+        given = self.given.get("artifacts") or []
+        for one in given if isinstance(given, list) else [given]:
+            path = one.get("source") if isinstance(one, Mapping) else one
+            has_more = isinstance(one, Mapping) and set(one) != {"source"}
+            if has_more or not isinstance(path, str) or not path.startswith("/"):
                 what = f"the artifact {one!r} is not understood. Give an absolute path."
                 self.refuse("artifacts", what)
             else:
-                yield str(path)
+                yield path
 
 
 _USE = "Write a Dockerfile whose FROM names a base image."
@@ -268,7 +280,7 @@ def _of_environment(environment: Mapping[str, Any], folder: Path) -> Iterator[tu
 
 
 def _of_verifier(verifier: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
-    if verifier.get("environment_mode", "shared") not in {"shared", "separate"}:
+    if verifier.get("environment_mode", "shared") not in ("shared", "separate"):
         told = f"it is {verifier['environment_mode']!r}. Say shared or separate."
         yield "verifier.environment_mode", f"verifier.environment_mode: {told}"
     for name in ("environment", "collect"):

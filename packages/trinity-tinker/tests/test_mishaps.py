@@ -1,0 +1,301 @@
+"""What clients send by mistake, files that are lost, and a second server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from types import SimpleNamespace
+
+import pytest
+from trinity.errors import DataError
+from trinity_tinker.samplers import Samplers
+from trinity_tinker.server import TinkerServer
+from trinity_tinker.turns import Turns
+
+NAME, KEY = "Qwen/Tiny", "tml-of-a-test"
+TOKENS = [71, 104, 101, 32, 113]
+DATUM = {"tokens": TOKENS[:-1], "target_tokens": TOKENS[1:], "weights": [1.0] * 4}
+
+
+def saved(client, model, seq, route="/save_weights", **fields):
+    body = {"model_id": model, "seq_id": seq, **fields}
+    return client.wait(client.post(route, body)["request_id"])
+
+
+def loss_of(client, model, seq):
+    request = client.backward(model, seq, [DATUM], forward_only=True)
+    return client.output(request).metrics["loss:sum"]
+
+
+def trained(client, model):
+    client.output(client.backward(model, 1, [DATUM]))
+    client.wait(client.step(model, 2))
+
+
+def test_a_run_whose_state_is_lost_does_not_go_on_with_an_untrained_adapter(
+    base, tmp_path, make_client
+):
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+    client = make_client(server.base_url)
+    model = client.model(client.session())
+    trained(client, model)
+    server.close()
+    shutil.rmtree(tmp_path / "data/runs")
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+    client = make_client(server.base_url)
+    found = [client.answer(client.backward(model, seq, [DATUM])) for seq in (3, 4)]
+    server.close()
+
+    assert ["error" in answer.text for answer in found] == [True, True]
+
+
+def test_a_run_that_could_not_begin_leaves_the_others_alone(base, tmp_path, make_client):
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY], max_models=1)
+    client = make_client(server.base_url)
+    session = client.session()
+    model = client.model(session)
+    path = saved(client, model, 1, path="one")["path"]
+    for file in (tmp_path / "data/checkpoints").rglob("*.safetensors"):
+        file.unlink()
+    body = {"session_id": session, "model_seq_id": 1, "path": path, "optimizer": False}
+    broken = client.answer(client.post("/load_weights", body)["request_id"])
+    after = client.answer(client.backward(model, 2, [DATUM]))
+    server.close()
+
+    assert "error" in broken.text
+    assert after.headers["content-type"] == "application/x-protobuf", after.text
+
+
+def test_a_step_whose_state_cannot_be_written_is_not_made(client, tmp_path):
+    model = client.model(client.session())
+    client.output(client.backward(model, 1, [DATUM]))
+    before = loss_of(client, model, 2)
+    folder = tmp_path / "data/runs" / model.replace(":", "%3A")
+    folder.parent.mkdir()
+    folder.write_text("in the way")
+    failed = client.answer(client.step(model, 3)).json()
+    folder.unlink()
+
+    assert failed["category"] == "server"
+    assert loss_of(client, model, 4) == before
+    client.wait(client.step(model, 5))  # the gradient is still there
+    assert loss_of(client, model, 6) < before
+
+
+def test_a_run_keeps_its_alpha_where_the_server_starts_with_another(base, tmp_path, make_client):
+    losses = []
+    for alpha in (32, 8):
+        server = TinkerServer([base], tmp_path / "data", keys=[KEY], alpha=alpha)
+        client = make_client(server.base_url)
+        if not losses:
+            model = client.model(client.session())
+            trained(client, model)
+        losses.append(loss_of(client, model, 3 + len(losses)))
+        server.close()
+
+    assert losses[0] == losses[1]
+
+
+def test_a_second_server_on_a_folder_is_refused(server, base, tmp_path):
+    with pytest.raises(DataError, match="another server uses"):
+        TinkerServer([base], tmp_path / "data", keys=[KEY])
+
+
+def test_a_checkpoint_that_is_written_anew_is_sampled_as_it_is_now(client):
+    session = client.session()
+    model = client.model(session)
+    path = saved(client, model, 1, path="one")["path"]
+    body = {"session_id": session, "sampling_session_seq_id": 0, "model_path": path}
+    sampling = client.post("/create_sampling_session", body)["sampling_session_id"]
+
+    def scores(seq):
+        request = client.sample(sampling, seq, TOKENS, prompt_logprobs=True)
+        return client.output(request, "SampleResponse").prompt_logprobs
+
+    first = scores(1)
+    client.output(client.backward(model, 2, [DATUM]))
+    client.wait(client.step(model, 3))
+    saved(client, model, 4, path="one", overwrite=True)
+
+    assert scores(2) != first
+
+
+def test_weights_of_a_sampling_session_are_not_replaced(client):
+    model = client.model(client.session())
+    path = "/save_weights_for_sampler"
+    saved(client, model, 1, path, sampling_session_seq_id=7)
+    body = {"model_id": model, "seq_id": 2, "sampling_session_seq_id": 7}
+
+    assert "exists" in client.error(client.post(path, body)["request_id"])
+
+
+def test_a_sampler_that_is_in_use_makes_no_room_for_another(client, base, tmp_path):
+    model = client.model(client.session())
+    saved(client, model, 1, path="one")
+    (folder,) = (tmp_path / "data/checkpoints").glob("*/weights/one")
+    samplers = Samplers(max_merged=1)
+    first = samplers.of_checkpoint(folder, base, made=1.0)
+    second = samplers.of_checkpoint(folder, base, made=2.0)
+    again = samplers.of_checkpoint(folder, base, made=1.0)
+    for sampler in (first, second, again):
+        samplers.release(sampler)
+    third = samplers.of_checkpoint(folder, base, made=3.0)
+    samplers.close()
+
+    assert again is first
+    assert third not in {first, second}
+
+
+@pytest.mark.parametrize("name", ["ж" * 200, "." * 200, "..", "a b%?#", "雪" * 100], ids=len)
+def test_a_checkpoint_may_have_any_name(client, tmp_path, name):
+    model = client.model(client.session())
+    path = saved(client, model, 1, path=name)["path"]
+    body = {"model_id": model, "seq_id": 2, "path": path, "optimizer": True}
+
+    assert path == f"tinker://{model}/weights/{name}"
+    assert client.wait(client.post("/load_weights", body)["request_id"])["path"] == path
+    assert len(list((tmp_path / "data/checkpoints").glob("*/weights/*/optimizer.pt"))) == 1
+
+
+@pytest.mark.parametrize("name", [5, "\ud800", "a/b", ""], ids=ascii)
+def test_what_is_no_name_of_a_checkpoint_is_refused(client, name):
+    model = client.model(client.session())
+    body = json.dumps({"model_id": model, "seq_id": 1, "path": name})
+    request = client.http.post("/save_weights", content=body).json()["request_id"]
+
+    assert "of a checkpoint is" in client.error(request)
+
+
+def test_a_link_that_is_wrong_or_of_a_deleted_checkpoint_is_not_found(client):
+    model = client.model(client.session())
+    saved(client, model, 1, "/save_weights_external", path="one")
+    path = f"/training_runs/{model}/checkpoints/external_weights/one"
+    urls = client.http.get(path + "/external_weights_urls").json()["urls"]
+    url = urls["adapter/adapter_config.json"]
+    found = [client.http.get(url).status_code]
+    found.append(client.http.get(url.replace("/files/", "/files/9")).status_code)
+    found.append(client.http.get("/files/99999999999.%C3%A9/x").status_code)
+    found.append(client.http.get("/files/99999999999.ab/..%2F..%2Ftinker.db").status_code)
+    client.http.delete(path)
+    found.append(client.http.get(url).status_code)
+
+    assert found == [200, 404, 404, 404, 404]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/asample", {"seq_id": 1, "num_samples": 10**9}),
+        ("/asample", {"seq_id": 2**70}),
+        ("/asample", {"seq_id": True}),
+        ("/asample", {"seq_id": 1, "sampling_session_id": ["a"]}),
+        ("/create_sampling_session", {"sampling_session_seq_id": 2**70, "base_model": NAME}),
+        ("/create_sampling_session", {"sampling_session_seq_id": 1, "model_path": ["a"]}),
+        ("/create_model", {"model_seq_id": -1}),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_when_it_is_sent(client, path, body):
+    session = client.session()
+    if path == "/asample":
+        made = {"session_id": session, "sampling_session_seq_id": 0, "base_model": NAME}
+        sampling = client.post("/create_sampling_session", made)["sampling_session_id"]
+        prompt = {"chunks": [{"tokens": TOKENS}]}
+        body = {"sampling_session_id": sampling, "prompt": prompt, "sampling_params": {}, **body}
+    else:
+        body = {"session_id": session, **body}
+    client.post(path, body, status=422)
+
+
+def test_json_without_end_is_refused(client):
+    answer = client.http.post("/create_session", content="[" * 100_000)
+
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"topk_prompt_logprobs": 10**9}, "topk_prompt_logprobs is 1000000000"),
+        ({"topk_sample_logprobs": 1.5}, "topk_sample_logprobs is 1.5"),
+        ({"prompt_logprobs": True, "prompt_logprobs_last_n": "2"}, "prompt_logprobs_last_n is 2"),
+        ({"prompt": {"chunks": "text"}}, "no list of objects"),
+        ({"prompt": {"chunks": [{"tokens": "text"}]}}, "no list of token ids"),
+        ({"prompt": {"chunks": [{"tokens": [10**6]}]}}, "1000000"),
+        ({"params": {"stop": 5}}, "stop is 5"),
+        ({"params": {"top_k": "x"}}, "top_k is 'x'"),
+        ({"params": {"max_tokens": "x"}}, "max_tokens is 'x'"),
+    ],
+)
+def test_what_a_sample_cannot_be_asked_for_is_named(client, fields, told):
+    session = client.session()
+    made = {"session_id": session, "sampling_session_seq_id": 0, "base_model": NAME}
+    sampling = client.post("/create_sampling_session", made)["sampling_session_id"]
+
+    assert told in client.error(client.sample(sampling, 1, TOKENS, **fields))
+
+
+@pytest.mark.parametrize(
+    ("lora", "told"), [({"rank": 10**9}, "rank is 1000000000"), ({"seed": "x"}, "seed is 'x'")]
+)
+def test_an_adapter_that_cannot_be_is_refused(client, lora, told):
+    assert told in client.error(client.create(client.session(), **lora))
+
+
+def test_a_request_that_waits_for_one_that_was_not_sent_says_so(client):
+    model = client.model(client.session())
+    late = client.backward(model, 3, [DATUM])
+    told = client.poll(late).json()
+    client.output(client.backward(model, 1, [DATUM]))
+    client.output(client.backward(model, 2, [DATUM]))
+
+    assert told["queue_state_reason"] == f"request 3 of {model} waits for request 1, still missing"
+    assert client.output(late).metrics["loss:sum"] > 0
+
+
+def test_a_pass_without_gradients_is_not_kept_to_be_made_again(client, tmp_path):
+    model = client.model(client.session())
+    loss_of(client, model, 1)
+    client.output(client.backward(model, 2, [DATUM]))
+    with closing(sqlite3.connect(tmp_path / "data/tinker.db")) as journal:
+        query = "SELECT body IS NULL FROM requests WHERE scope = ? AND seq > 0 ORDER BY seq"
+        found = [row[0] for row in journal.execute(query, (model,))]
+
+    assert found == [1, 0]
+
+
+def test_nothing_is_done_after_a_result_that_could_not_be_noted(base, tmp_path, make_client):
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+    client = make_client(server.base_url)
+    model = client.model(client.session())
+    with closing(sqlite3.connect(tmp_path / "data/tinker.db")) as journal:
+        journal.execute(
+            "CREATE TRIGGER full BEFORE UPDATE OF result ON requests WHEN OLD.seq = 1 "
+            "BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+        )
+        requests = [client.backward(model, seq, [DATUM]) for seq in (1, 2)]
+        told = [client.answer(request).json()["error"] for request in requests]
+        server.close()
+        journal.execute("DROP TRIGGER full")
+        journal.commit()
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+    client = make_client(server.base_url)
+    losses = [client.output(request).metrics["loss:sum"] for request in requests]
+    server.close()
+
+    assert ["the disk is full" in one for one in told] == [True, True]
+    assert losses[0] == losses[1]
+
+
+def test_a_task_that_fails_between_requests_ends_nothing():
+    done = []
+    turns = Turns(done.append, next_seq=lambda scope: 0)
+    turns.post(lambda: 1 / 0)
+    turns.add(SimpleNamespace(scope="a", seq=0))
+    turns.add(SimpleNamespace(scope="a", seq=1))
+    while len(done) < 2 and turns._thread.is_alive():
+        turns._thread.join(0.01)
+    turns.close()
+
+    assert [request.seq for request in done] == [0, 1]
