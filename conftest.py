@@ -32,7 +32,7 @@ MESSAGES = ROOT / "tests" / "golden" / "messages"
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes long where processes share the files: they end together."""
-    if config.getoption("dist", "no") != "no":
+    if hasattr(config, "workerinput"):  # in one of several processes of xdist
         items.sort(key=lambda item: (not starts_ray(item.path), "e2e" not in item.path.parts))
 
 
