@@ -89,7 +89,7 @@ def test_what_must_be_equal_follows_the_promise(
     assert script.promised_by(one, in_turns=in_turns) == promised
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_sources_come_to_what_they_came_to_before() -> None:
     options = ["--execution", "local", "--case", "fixed"]
     ended = subprocess.run(

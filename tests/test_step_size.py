@@ -176,7 +176,7 @@ def test_the_tracer_sees_threads_processes_and_loops_while_the_window_is_open(
     }
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_two_traced_steps_of_this_core_agree(step_size):
     step = step_size.traced_step(ROOT)
 
