@@ -6,9 +6,8 @@ import logging
 import os
 import re
 import signal
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,32 +25,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-ROOT = Path(__file__).parent
-MESSAGES = ROOT / "tests" / "golden" / "messages"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with what takes long where processes share the files: they end together."""
-    if hasattr(config, "workerinput"):  # in one of several processes of xdist
-        items.sort(key=lambda item: (not starts_ray(item.path), "e2e" not in item.path.parts))
-
-
-@cache
-def starts_ray(path: Path) -> bool:
-    """Return whether a file has a test with the mark ``ray``."""
-    return "mark.ray" in path.read_text(encoding="utf-8")
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share the files out, those that start Ray to one process, one after the other."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class RayInOneProcess(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "ray" if starts_ray(ROOT / file) else file
-
-    return RayInOneProcess(config, log)
+MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
 
 
 @pytest.fixture(autouse=True)

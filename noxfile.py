@@ -72,19 +72,19 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-# By default Ray's workers give way to all others, and tests of Ray run beside tests without it.
-TEST_ENV = {**RUN_ENV, "RAY_worker_niceness": "0"}
 
-# Files that take long first: the processors end together. One process more
+QUICK = "not acceptance and not network and not sdk"  # as in pyproject.toml
+# Files in their order, the long ones in the middle: the processors end together. One process more
 # than there are processors, which computes while tests of the others wait.
 SIDE_BY_SIDE = (
     f"--numprocesses={min(8, (os.cpu_count() or 1) + 1)}",
     "--dist=loadfile",
     "--no-loadscope-reorder",
-    "--ignore=tests/gpu_rehearsal",  # its own session builds what it needs
 )
 
+TEST_FOLDERS = ("packages/*/tests", "plugins/*/tests", "tests")
 TWO_HOSTS = "tests/e2e/test_two_hosts.py"
+REHEARSAL = ROOT / "tests" / "gpu_rehearsal"  # its own session builds what it needs
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
 
 SDKS = {  # of agents; oldest: the clients that the endpoint promises to work with
@@ -148,11 +148,15 @@ def quickstart(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests: ``nox -s tests -- packages/trinity-core/tests/buffer -x``.
+    """Run the tests, those of Ray last: ``nox -s tests -- packages/trinity-core/tests/buffer -x``.
 
-    Without arguments the files are shared out among the processors; see the root's conftest.py.
+    Without arguments, files that do not start Ray are shared out among the processors.
     """
-    pytest(session, *(session.posargs or SIDE_BY_SIDE))
+    if session.posargs:
+        pytest(session, *session.posargs)
+        return
+    pytest(session, "-m", f"{QUICK} and not ray", *SIDE_BY_SIDE)
+    pytest(session, "-m", f"{QUICK} and ray", *files_that_start_ray())
 
 
 @nox.session(venv_backend="none")
@@ -476,7 +480,19 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     # Tests start many processes; where Python may write no bytecode, each compiles what it imports.
     sources = [ROOT / folder / "src" for folder in DISTRIBUTIONS]
     session.run(bin_dir / "python", "-m", "compileall", "-q", *sources)
-    session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**TEST_ENV, **env})
+    session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})
+
+
+def files_that_start_ray() -> list[str]:
+    """Return the test files that have such a test; to look into all others takes 15 s."""
+    found = (
+        path for folder in TEST_FOLDERS for path in sorted(ROOT.glob(f"{folder}/**/test_*.py"))
+    )
+    return [
+        str(path.relative_to(ROOT))
+        for path in found
+        if "mark.ray" in path.read_text(encoding="utf-8") and REHEARSAL not in path.parents
+    ]
 
 
 def shared_environment(session: nox.Session, *groups: str) -> Path:
