@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,17 @@ METRIC = "eval/held_out/reward/mean@2"
 
 
 @pytest.fixture
-def call() -> Callable[..., Any]:
+def call() -> Iterator[Callable[..., Any]]:
+    """Return a function that runs a command here; plugin folders that it adds are taken back."""
     from trinity.cli.main import app
+    from trinity.extend import get_manager, set_manager
 
     def run(*arguments: object) -> Any:
         return CliRunner().invoke(app, [str(one) for one in arguments])
 
-    return run
+    before = get_manager()
+    yield run
+    set_manager(before)
 
 
 @pytest.fixture
