@@ -10,7 +10,7 @@ import time
 import pytest
 from trinity.errors import ConfigError, EnvError, WorkflowError
 
-from .conftest import needs_bwrap
+from .conftest import TOML, needs_bwrap
 
 pytestmark = needs_bwrap
 
@@ -89,6 +89,24 @@ def test_a_command_is_given_the_instruction_as_a_word(run_task, a_task, agent):
     [experience], _ = run_task(a_task(), "hi", command=[*agent(source), "{instruction}"])
 
     assert experience.reward == 1.0
+
+
+def test_a_command_begins_anew_in_each_step_and_is_told_its_instruction(run_task, a_task, agent):
+    source = """
+    row = json.load(open(os.environ["TRINITY_TASK_FILE"]))
+    open("/app/greeting.txt", "a").write(ask(row["step"] + ": " + row["instruction"]))
+    """
+    steps = {f"steps__{name}__instruction.md": name.upper() for name in ("one", "two")}
+    test = "#!/bin/sh\nwc -c < /app/greeting.txt > /logs/verifier/reward.txt\n"
+    toml = f"{TOML.format(agent_s=20, verifier_s=20)}[[steps]]\nname='one'\n[[steps]]\nname='two'\n"
+    experiences, engine = run_task(
+        a_task(test, toml=toml, **steps), "abcd", "ef", command=agent(source)
+    )
+
+    assert [one.reward for one in experiences] == [5.0, 5.0]  # the mean of 4 and 6
+    assert experiences[-1].metrics["agent/calls"] == 2.0
+    prompts = [engine.tokenizer.decode(one.request.prompt_token_ids) for one in engine.exchanges]
+    assert ["one: ONE" in prompts[0], "two: TWO" in prompts[1]] == [True, True]
 
 
 def test_nothing_but_the_model_is_reached(run_task, a_task, agent):

@@ -11,13 +11,15 @@ from trinity_envs_harbor.commands import app
 from trinity_envs_harbor.dockerfile import read_dockerfile
 from trinity_envs_harbor.layout import images_for
 from trinity_envs_harbor.prepared import problems_of
-from trinity_envs_harbor.task import digest_of, read_task
+from trinity_envs_harbor.reading import read_task
+from trinity_envs_harbor.task import digest_of
 from typer.testing import CliRunner
 
 from .conftest import needs_bwrap
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "harbor" / "tasks"
 IMAGES = {"*": "host"}
+TWO_STEPS = '[[steps]]\nname = "one"\n[[steps]]\nname = "two"\n'
 
 
 def told(folder: Path) -> list[str]:
@@ -51,7 +53,14 @@ def test_what_an_environment_asks_for_and_no_sandbox_has_is_named(a_task, line, 
 @pytest.mark.parametrize(
     ("toml", "said"),
     [
-        ('[[steps]]\nname = "one"\n', "task.toml:1: it has several steps"),
+        ("steps = 3\n", "task.toml:1: steps is 3. Write a [[steps]] table for each"),
+        ('[[steps]]\nname = "one"\n', "steps/one/instruction.md: it is missing: the prompt"),
+        ('[[steps]]\nname = "a/b"\n', "task.toml:2: step 1: its name is 'a/b'. Name a folder"),
+        (f"{TWO_STEPS}min_reward = 'x'\n", "task.toml:5: step 2: min_reward is 'x'. Give a number"),
+        (f"{TWO_STEPS}[steps.healthcheck]\nx = 1\n", "task.toml:5: step 2: healthcheck is not pr"),
+        (f"{TWO_STEPS}[steps.agent]\nuser = 'me'\n", "task.toml:6: step 2: agent.user and verif"),
+        (f"{TWO_STEPS}[steps.agent]\nx = 1\n", "task.toml:6: note: step 2: agent.x is not known"),
+        (f"multi_step_reward_strategy = 'best'\n{TWO_STEPS}", "task.toml:1: multi_step_reward_st"),
         ("[verifier]\nenvironment_mode = 'apart'\n", "task.toml:2: verifier.environment_mode: it"),
         ("[verifier.environment]\ncpus = 1\n", "task.toml:1: verifier.environment is not followed"),
         ('[agent]\nuser = "agent"\n', "task.toml:2: agent.user and verifier.user differ"),
@@ -157,7 +166,8 @@ storage = "512M"
 
     assert problems == []
     assert (task.memory_mb, task.storage_mb, task.cpus) == (2048, 512, 1.0)
-    assert (task.agent_timeout_s, task.verifier_timeout_s) == (600.0, 600.0)
+    [step] = task.steps
+    assert (step.agent_timeout_s, step.verifier_timeout_s) == (600.0, 600.0)
     assert task.name == "task"
 
 

@@ -60,7 +60,8 @@ def test_a_task_that_was_written_on_windows_is_read(a_task):
     task, problems = problems_of(folder, {"*": "host"})
 
     assert problems == []
-    assert (task.agent_timeout_s, task.instruction, task.image) == (5.0, "Do it.\n", "debian")
+    [step] = task.steps
+    assert (step.agent_timeout_s, step.instruction, task.image) == (5.0, "Do it.\n", "debian")
 
 
 def test_scripts_that_no_shell_runs_for_their_line_ends_are_named(a_task):

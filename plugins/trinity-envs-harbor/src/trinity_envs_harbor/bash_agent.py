@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from trinity_envs_harbor.environment import TaskEnvironment
     from trinity_envs_harbor.settings import HarborSettings
+    from trinity_envs_harbor.task import TaskStep
 
 __all__ = ["BASH_TOOL", "BashAgent", "shown_result"]
 
@@ -41,19 +42,21 @@ class BashAgent:
     """Runs the model's commands until it is done, out of replies or out of time.
 
     Attributes:
+        step: whose time it has.
         num_replies: how often the model was asked.
         num_commands: how many commands ran.
         is_late: the time was over before the model was done.
     """
 
     environment: TaskEnvironment
+    step: TaskStep
     settings: HarborSettings
     num_replies: int = 0
     num_commands: int = 0
     is_late: bool = False
 
     def __post_init__(self) -> None:
-        self._until = time.monotonic() + self.environment.task.agent_timeout_s
+        self._until = time.monotonic() + self.step.agent_timeout_s
 
     @property
     def goes_on(self) -> bool:

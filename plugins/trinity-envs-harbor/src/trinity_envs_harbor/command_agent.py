@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from trinity_envs_harbor.environment import TaskEnvironment
     from trinity_envs_harbor.settings import HarborSettings
+    from trinity_envs_harbor.task import TaskStep
 
 __all__ = ["AgentEnd", "run_command_agent"]
 
@@ -40,9 +41,9 @@ class AgentEnd:
 
 
 def run_command_agent(
-    environment: TaskEnvironment, settings: HarborSettings, endpoint: Endpoint
+    environment: TaskEnvironment, step: TaskStep, settings: HarborSettings, endpoint: Endpoint
 ) -> AgentEnd:
-    """Run the command to its end; return how it ended.
+    """Run the command to its end for one step; return how it ended.
 
     It finds its model as any program does, by ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``
     (``ANTHROPIC_...`` too), the model's name in ``TRINITY_MODEL``, the instruction in the file
@@ -53,11 +54,11 @@ def run_command_agent(
         EnvError: the sandbox could not be built, or the run was stopped.
     """
     task = environment.task
-    row = {"name": task.name, "instruction": task.instruction}
+    row = {"name": task.name, "step": step.name, "instruction": step.instruction}
     environment.write("/logs/agent/task.json", json.dumps(row))
-    environment.write("/logs/agent/instruction.md", task.instruction)
+    environment.write("/logs/agent/instruction.md", step.instruction)
     words, binds = settings.agent_command()
-    words = [task.instruction if word == "{instruction}" else word for word in words]
+    words = [step.instruction if word == "{instruction}" else word for word in words]
     port = urlsplit(endpoint.base_url).port or 8000
     packages = [at for _, at in binds if at.startswith("/agent/packages/")]
     env = {name: _inside(value, endpoint, port) for name, value in endpoint.env.items()}
@@ -74,7 +75,7 @@ def run_command_agent(
         script = f'exec > {_OUTPUT} 2>&1; exec "$0" -ISB {_INSIDE} {port} {_SOCKET} "$@"'
         ended = environment.run(
             ["/bin/sh", "-c", script, python, *words],
-            timeout_s=task.agent_timeout_s,
+            timeout_s=step.agent_timeout_s,
             env=env,
             binds=binds,
         )

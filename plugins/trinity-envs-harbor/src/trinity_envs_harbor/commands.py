@@ -15,7 +15,8 @@ from trinity_sandbox.choice import sandbox_named
 from trinity_envs_harbor.environment import opened
 from trinity_envs_harbor.layout import images_for
 from trinity_envs_harbor.prepared import forget_prepared, prepared, problems_of
-from trinity_envs_harbor.rewards import chosen
+from trinity_envs_harbor.rewards import chosen, rolled_up
+from trinity_envs_harbor.step_loop import step_rewards
 from trinity_envs_harbor.task import digest_of, task_folders
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from trinity_envs_harbor.environment import TaskEnvironment
     from trinity_envs_harbor.prepared import Prepared
     from trinity_envs_harbor.problems import Problem
+    from trinity_envs_harbor.task import TaskStep
 
 __all__ = ["app", "check", "oracle", "rows"]
 
@@ -113,7 +115,7 @@ def rows(
             row = {
                 "task_dir": str(one),
                 "name": task.name,
-                "instruction": task.instruction.strip(),
+                "instruction": task.steps[0].instruction.strip() if task.steps else "",
                 "digest": digest_of(one),
             }
             lines.append(json.dumps(row) + "\n")
@@ -160,28 +162,31 @@ def _tried(folder: Path, sandbox: Sandbox, images: Mapping[str, str], *, key: st
         ready = prepared(folder, sandbox=sandbox, images=images_for(folder, images))
     except (BadTaskError, EnvError) as error:
         return _Tried(solution=_Outcome(problem=str(error)), nothing=_Outcome())
-    if not (folder / "solution" / "solve.sh").is_file():
-        told = f"{folder / 'solution' / 'solve.sh'} is missing."
-        return _Tried(solution=_Outcome(problem=told), nothing=_Outcome())
+    for step in ready.task.steps:
+        if step.solution is None or not (step.solution / "solve.sh").is_file():
+            told = f"{(step.solution or folder / 'solution') / 'solve.sh'} is missing."
+            return _Tried(solution=_Outcome(problem=told), nothing=_Outcome())
     return _Tried(
         solution=_run(ready, sandbox, _solved, key=key),
-        nothing=_run(ready, sandbox, lambda environment: "", key=key),
+        nothing=_run(ready, sandbox, lambda environment, step: "", key=key),
     )
 
 
 def _run(
-    ready: Prepared, sandbox: Sandbox, act: Callable[[TaskEnvironment], str], *, key: str
+    ready: Prepared, sandbox: Sandbox, act: Callable[[TaskEnvironment, TaskStep], str], *, key: str
 ) -> _Outcome:
+    printed: list[str] = []
     try:
         with opened(ready, sandbox) as environment:
-            printed = act(environment)
-            return _Outcome(reward=chosen(environment.verify(), key), printed=printed)
+            found = step_rewards(environment, lambda step: printed.append(act(environment, step)))
+        rewards = rolled_up(found, is_final=ready.task.is_final)
+        return _Outcome(reward=chosen(rewards, key), printed="\n".join(filter(None, printed)))
     except EnvError as error:
         return _Outcome(problem=str(error))
 
 
-def _solved(environment: TaskEnvironment) -> str:
-    ended = environment.solve()
+def _solved(environment: TaskEnvironment, step: TaskStep) -> str:
+    ended = environment.solve(step)
     return ended.stdout.decode(errors="replace").strip()[-500:]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from trinity_sandbox.base import CommandResult, Sandbox, Session
 
     from trinity_envs_harbor.prepared import Prepared
+    from trinity_envs_harbor.task import TaskStep
 
 __all__ = ["TaskEnvironment", "opened"]
 
@@ -37,6 +39,7 @@ logger = logging.getLogger(__name__)
 _OUTPUT = "/logs/verifier/test-stdout.txt"
 _TAIL = 2000  # characters of what a verifier printed, in a failure
 _ARTIFACTS = "/logs/artifacts"
+_OF_A_STEP = ("/logs/agent", _ARTIFACTS, "/logs/verifier", "/tests", "/solution")
 
 
 class TaskEnvironment:
@@ -96,52 +99,77 @@ class TaskEnvironment:
         """
         return read_inside(self._session.folder, path)
 
-    def solve(self) -> CommandResult:
-        """Run the task's own solution, as its agent."""
-        self._bring("solution")
+    def begin(self, step: TaskStep, *, is_first: bool) -> None:
+        """Take away what verified the step before, and put the files of a step in place.
+
+        Raises:
+            EnvError: its ``setup.sh`` failed.
+        """
+        for path in () if is_first else _OF_A_STEP:
+            empty_folder(self._session.folder, path)
+        if step.files is None:
+            return
+        copied_inside(step.files, self._session.folder, self._session.workdir)
+        if not (step.files / "setup.sh").is_file():
+            return
+        script = f"exec 2>&1; exec /usr/bin/env bash {shlex.quote(self._session.workdir)}/setup.sh"
+        ended = self.run(["/bin/sh", "-c", script], timeout_s=step.agent_timeout_s)
+        if ended.exit or ended.reason:
+            said = ended.stdout.decode(errors="replace").strip()[-_TAIL:]
+            how = f"limit of {ended.reason}" if ended.reason else f"code {ended.exit}"
+            raise EnvError(
+                f"setup.sh of step {step.name} of {self.task.name} failed ({how}). It printed: "
+                f"{said or 'nothing'}"
+            )
+
+    def solve(self, step: TaskStep) -> CommandResult:
+        """Run the solution of a step, as its agent."""
+        if step.solution is None:
+            raise EnvError(f"step {step.name} has no solution/solve.sh.")
+        self._bring("solution", step.solution)
         return self.run(
             ["/bin/sh", "-c", "exec 2>&1; /solution/solve.sh"],
-            timeout_s=self.task.agent_timeout_s,
+            timeout_s=step.agent_timeout_s,
             env=self.task.solution_env,
             shown={"/solution": "solution"},
         )
 
-    def verify(self) -> dict[str, float]:
-        """Return what the verifier says of what the agent left; its processes have ended.
+    def verify(self, step: TaskStep) -> dict[str, float]:
+        """Return what a step's verifier says of what the agent left; its processes have ended.
 
         Rewards that are there already are deleted, and the tests are copied in now.
 
         Raises:
             EnvError: it took too long, or wrote no finite reward.
         """
-        with self._verified() as environment:
-            return environment._verify()
+        with self._verified(step) as environment:
+            return environment._verify(step)
 
     def stop(self) -> None:
         """End the command that runs; from any thread."""
         self._session.stop()
 
     @contextmanager
-    def _verified(self) -> Iterator[TaskEnvironment]:
+    def _verified(self, step: TaskStep) -> Iterator[TaskEnvironment]:
         """Give where the verifier runs: here, or in new files with the artifacts of these."""
-        if not self.task.is_separate:
+        if not step.is_separate:
             yield self
             return
         opened_up(self._session.folder)
-        found = list(self._artifacts())
+        found = list(self._artifacts(step))
         with opened(self.prepared, self._session.sandbox, session=self._session) as other:
             for path, source in found:
                 copied_inside(source, other._session.folder, path)
             yield other
 
-    def _artifacts(self) -> Iterator[tuple[str, Path]]:
+    def _artifacts(self, step: TaskStep) -> Iterator[tuple[str, Path]]:
         """Yield the artifacts that are there: where they are seen, and on the host.
 
         Those from which on they are larger than the task's storage are left out: what the agent did
         is for the verifier to judge, and no failure of the environment.
         """
         left = self.task.storage_mb << 20
-        for path in (_ARTIFACTS, *self.task.artifacts):
+        for path in (_ARTIFACTS, *step.artifacts):
             source = _unlinked(self._session.folder, path)
             if source is None:
                 continue
@@ -154,20 +182,21 @@ class TaskEnvironment:
                 return
             yield path, source
 
-    def _verify(self) -> dict[str, float]:
+    def _verify(self, step: TaskStep) -> dict[str, float]:
         empty_folder(self._session.folder, "/logs/verifier")
-        self._bring("tests")
+        self._bring("tests", *step.tests)
         self._bytes_before = bytes_in(self._session.folder)
         ended = self.run(
             ["/bin/sh", "-c", f"exec > {_OUTPUT} 2>&1; /tests/test.sh"],
-            timeout_s=self.task.verifier_timeout_s,
-            env=self.task.verifier_env,
+            timeout_s=step.verifier_timeout_s,
+            env=step.verifier_env,
             shown={"/tests": "tests"},
         )
-        name = f"the verifier of {self.task.name}"
+        is_whole = len(self.task.steps) == 1
+        name = f"the verifier of {'' if is_whole else f'step {step.name} of '}{self.task.name}"
         if ended.reason == "wall_time":
             raise EnvError(
-                f"{name} did not end in {self.task.verifier_timeout_s:g} s. Raise "
+                f"{name} did not end in {step.verifier_timeout_s:g} s. Raise "
                 f"verifier.timeout_sec of its task.toml if it may take longer.{self._printed()}"
             )
         if ended.reason:
@@ -178,10 +207,11 @@ class TaskEnvironment:
             told = f"{name} (code {ended.exit}): {error}"
             raise EnvError(f"{told}{self._printed()}") from error
 
-    def _bring(self, name: str) -> None:
-        """Copy a folder of the task in, in place of one of the agent's."""
+    def _bring(self, name: str, *sources: Path) -> None:
+        """Copy folders in, each over those before it, in place of one of the agent's."""
         empty_folder(self._session.folder, name)
-        copied_inside(self.task.folder / name, self._session.folder, name)
+        for source in sources:
+            copied_inside(source, self._session.folder, name)
         for script in (self._session.folder / name).glob("*.sh"):
             if not script.is_symlink():
                 script.chmod(0o755)

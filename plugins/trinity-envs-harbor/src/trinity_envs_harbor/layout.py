@@ -71,7 +71,7 @@ def image_problems(task: HarborTask, images: Mapping[str, str]) -> list[Problem]
     value = images.get(task.image, images.get("*"))
     if value == HOST:
         return []
-    first = next((one for one in task.steps if one.name == "FROM"), None)
+    first = next((one for one in task.build if one.name == "FROM"), None)
     file = task.folder / ("environment/Dockerfile" if first else "task.toml")
     what = (
         f"the base image {task.image!r} stands for nothing. Write {task.image!r} = {HOST!r} into "
@@ -100,6 +100,10 @@ def layout_problems(task: HarborTask) -> list[Problem]:
             what = f"{path} lies below /{top}, which is this machine's and read-only. Use /app."
             line = one.line if one else task.line_of("environment.workdir")
             found.append(Problem(file=file, line=line, what=what))
+    if not task.workdir and all(one.name != "WORKDIR" for one in task.build):
+        for file in (step.files for step in task.steps if step.files):
+            what = "its files go into the working directory, and the task has none. Set WORKDIR."
+            found.append(Problem(file=file, what=what))
     return found
 
 
@@ -140,7 +144,7 @@ def python_bind(places: Mapping[str, str]) -> tuple[list[tuple[Path, str]], str]
 def _paths(task: HarborTask) -> Iterator[tuple[Instruction | None, str]]:
     """Yield the absolute paths that a task names: by which instruction, and the path."""
     workdir, variables = "/", dict[str, str]()
-    for one in task.steps:
+    for one in task.build:
         if one.name in {"ENV", "ARG"}:
             variables |= assignments(one, variables)
         elif one.name == "WORKDIR":
@@ -152,7 +156,7 @@ def _paths(task: HarborTask) -> Iterator[tuple[Instruction | None, str]]:
                 yield one, joined(workdir, substituted(words[-1], variables))
     if task.workdir:
         yield None, task.workdir
-    for path in task.artifacts:
+    for path in dict.fromkeys(path for step in task.steps for path in step.artifacts):
         yield None, path
 
 

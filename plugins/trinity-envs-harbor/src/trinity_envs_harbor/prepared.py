@@ -21,8 +21,9 @@ from trinity_envs_harbor.layout import (
     places_of,
     python_bind,
 )
+from trinity_envs_harbor.reading import read_task
 from trinity_envs_harbor.safe_files import copied_inside, empty_folder, plain_parts
-from trinity_envs_harbor.task import digest_of, read_task
+from trinity_envs_harbor.task import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,7 +180,7 @@ class _Build:
         self.files.mkdir()
         for part in (*self.places.values(), "logs/agent", "logs/artifacts", "logs/verifier"):
             empty_folder(self.files, part)
-        for one in self.task.steps:
+        for one in self.task.build:
             self._follow(one)
         copied_inside(_nothing(self.files), self.files, self.task.workdir or "/")
 

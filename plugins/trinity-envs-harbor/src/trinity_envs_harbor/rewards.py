@@ -11,10 +11,10 @@ from trinity.errors import EnvError
 from trinity_envs_harbor.safe_files import read_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["REWARD", "chosen", "read_rewards"]
+__all__ = ["REWARD", "chosen", "falls_short", "read_rewards", "rolled_up"]
 
 REWARD = "reward"
 _FOLDER = "/logs/verifier"
@@ -64,6 +64,31 @@ def chosen(rewards: Mapping[str, float], key: str = "") -> float:
     raise EnvError(
         f"the verifier wrote {names}, and none is 'reward'. Say which by workflow_args.reward_key."
     )
+
+
+def falls_short(rewards: Mapping[str, float], least: Mapping[str, float]) -> bool:
+    """Return whether a number is below what it must reach, or is not there.
+
+    >>> falls_short({"reward": 0.5}, {"reward": 0.5}), falls_short({"a": 1.0}, {"reward": 0.0})
+    (False, True)
+    """
+    return any(rewards.get(name, -math.inf) < value for name, value in least.items())
+
+
+def rolled_up(steps: Sequence[Mapping[str, float]], *, is_final: bool) -> dict[str, float]:
+    """Return the numbers of a task, of those of its steps that ran.
+
+    Args:
+        steps: at least one.
+        is_final: those of the last one; else the mean of each, 0 where a step lacks it.
+
+    >>> rolled_up([{"reward": 1.0}, {"reward": 0.0, "speed": 3.0}], is_final=False)
+    {'reward': 0.5, 'speed': 1.5}
+    """
+    if is_final:
+        return dict(steps[-1])
+    names = dict.fromkeys(name for one in steps for name in one)
+    return {name: sum(one.get(name, 0.0) for one in steps) / len(steps) for name in names}
 
 
 def _of_json(written: bytes) -> dict[str, float]:

@@ -27,7 +27,8 @@ class HarborSettings:
     images: Mapping[str, str] = field(default_factory=dict)  # base image -> host
     reward_key: str = ""  # among what the verifier writes
     action: str = "tools"  # of agent `bash`: what of a reply is run
-    max_env_steps: int = 30  # replies
+    max_env_steps: int = 30  # replies, in each step
+    resume_trajectory: bool = False  # agent `bash` remembers the earlier steps
     output_chars: int = 4000  # of a command's output that the model sees
     sandbox: str = "auto"
 
@@ -70,6 +71,11 @@ class HarborSettings:
             )
         for name in ("max_env_steps", "output_chars"):
             checked_steps(getattr(self, name), name=f"workflow_args.{name}")
+        if self.resume_trajectory and self.agent != "bash":
+            raise ConfigError(
+                "workflow_args.resume_trajectory is for agent bash: a command begins anew in each "
+                "step. Remove it."
+            )
         self._check_binds()
 
     def _check_binds(self) -> None:

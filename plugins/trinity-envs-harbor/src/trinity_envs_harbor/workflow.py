@@ -5,34 +5,32 @@ row --task_dir--> files of the task --copy--> sandbox: agent --> sandbox: tests/
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.workflows import Workflow
-from trinity.errors import BadTaskError, EnvError, WorkflowError
+from trinity.errors import BadTaskError, EnvError
 from trinity_sandbox.choice import sandbox_named
 
-from trinity_envs_harbor.bash_agent import BASH_TOOL, BashAgent
-from trinity_envs_harbor.command_agent import run_command_agent
 from trinity_envs_harbor.environment import TaskEnvironment, opened
 from trinity_envs_harbor.layout import images_for
 from trinity_envs_harbor.prepared import prepared
-from trinity_envs_harbor.rewards import chosen
+from trinity_envs_harbor.rewards import chosen, rolled_up
 from trinity_envs_harbor.settings import HarborSettings
+from trinity_envs_harbor.step_agent import StepAgent
+from trinity_envs_harbor.step_loop import step_rewards
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trinity.common.experience import Experience
     from trinity.common.models.model import ModelWrapper
-    from trinity.common.models.recorded_calls import RecordedCall
     from trinity.common.workflows.task import Task
 
-__all__ = ["HarborWorkflow"]
+    from trinity_envs_harbor.prepared import Prepared
 
-logger = logging.getLogger(__name__)
+__all__ = ["HarborWorkflow"]
 
 
 class HarborWorkflow(Workflow):
@@ -45,7 +43,9 @@ class HarborWorkflow(Workflow):
         binds: files and folders that the command reads, at their own paths.
         action: of agent ``bash``: ``tools`` (calls of the tool ``bash``), ``fenced`` (the last
             fenced block of a reply) or ``raw`` (a whole reply).
-        max_env_steps: replies of the model; 30.
+        max_env_steps: replies of the model, in each step; 30.
+        resume_trajectory: agent ``bash`` has one conversation for all steps of a task, which is one
+            experience; else one for each step.
         output_chars: of a command's output that the model sees; 4,000.
         images: what base images stand for, ``{python:3.11-slim: host}``.
         reward_key: which number of the verifier is the reward.
@@ -94,17 +94,32 @@ class HarborWorkflow(Workflow):
         self._check_digest(ready.digest)
         with opened(ready, sandbox) as environment:
             self._hold(environment)
+            agent = StepAgent(self.model, environment, settings, system=self._system())
             try:
-                experiences, metrics = self._worked(environment, settings)
-                rewards = environment.verify()
+                rewards = step_rewards(environment, agent.act)
             finally:
                 self._hold(None)
+        return self._rewarded(agent, rewards, ready, settings)
+
+    def _rewarded(
+        self,
+        agent: StepAgent,
+        by_step: list[dict[str, float]],
+        ready: Prepared,
+        settings: HarborSettings,
+    ) -> list[Experience]:
+        """Return the experiences of all steps, with the reward of the task."""
+        experiences = agent.experiences()
+        rewards = rolled_up(by_step, is_final=ready.task.is_final)
         reward = chosen(rewards, settings.reward_key)
         for experience in experiences:
             experience.reward = reward
         named = {f"verifier/{name}": value for name, value in rewards.items()}
-        experiences[-1].metrics |= {**named, **metrics}
+        experiences[-1].metrics |= {**named, **agent.metrics}
         experiences[-1].info |= {"harbor_task": ready.task.name, "harbor_digest": ready.digest}
+        if len(ready.task.steps) > 1:
+            experiences[-1].metrics["agent/steps"] = float(len(by_step))
+            experiences[-1].info["harbor_steps"] = by_step
         return experiences
 
     def close(self) -> None:
@@ -137,64 +152,5 @@ class HarborWorkflow(Workflow):
         if is_closed and environment is not None:
             raise EnvError("its time was up before the agent began.")
 
-    def _worked(
-        self, environment: TaskEnvironment, settings: HarborSettings
-    ) -> tuple[list[Experience], dict[str, float]]:
-        """Let the agent work; return what is trained, and its metrics."""
-        if settings.agent == "bash":
-            return self._bash(environment, settings)
-        try:
-            end = run_command_agent(environment, settings, self.model.endpoint())
-        finally:
-            self.model.check_served()  # what the agent met is the engine's failure
-        experiences = self.model.extract_experience_from_history()
-        if not experiences:
-            told = "no call of the agent reached the model. Let it use OPENAI_BASE_URL."
-            raise WorkflowError(f"{told} {end.failure}".strip())
-        if end.failure:
-            logger.warning("%s It is verified all the same.", end.failure)
-            experiences[-1].info["agent_failure"] = end.failure
-        return experiences, {
-            "agent/calls": float(len(experiences)),
-            "agent/late": float(end.is_late),
-            "agent/failed": float(bool(end.failure)),
-        }
-
-    def _bash(
-        self, environment: TaskEnvironment, settings: HarborSettings
-    ) -> tuple[list[Experience], dict[str, float]]:
-        system = self.task.format_args.system_prompt
-        messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": environment.task.instruction.strip()})
-        agent = BashAgent(environment=environment, settings=settings)
-        if settings.action == "tools":
-            agent.with_tools(messages, self._asked)
-            tools = [BASH_TOOL]
-        else:
-            agent.with_texts(messages, self._text)
-            tools = None
-        while messages[-1]["role"] == "tool":  # nobody answered them
-            messages.pop()
-        experience = self.model.convert_messages_to_experience(messages, tools)
-        metrics = {
-            "agent/replies": float(agent.num_replies),
-            "agent/commands": float(agent.num_commands),
-            "agent/late": float(agent.is_late),
-        }
-        return [experience], metrics
-
-    def _text(self, messages: list[dict[str, Any]]) -> str:
-        return self.model.chat(messages)[0].response_text or ""
-
-    def _asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> RecordedCall:
-        """Return the model's reply, whose tool calls are read out of it."""
-        exchanges = self.model.exchanges
-        call = exchanges.send(exchanges.prompt(messages, tools=tools))
-        try:
-            completions = call.future.result(self.model.settings.request_timeout_s)
-        except TimeoutError as error:
-            call.future.cancel()
-            raise self.model.no_answer() from error
-        (reply,) = exchanges.replies(call, completions)
-        exchanges.keep(reply)
-        return reply
+    def _system(self) -> str:
+        return self.task.format_args.system_prompt or ""
