@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,13 +17,15 @@ from trinity.common.config import load_config
 from trinity.common.config.machine import probe
 from trinity.common.config.resolve import resolve
 from trinity.common.experience import EID, Experience
-from trinity.errors import ConfigError
+from trinity.common.ports import GenerationRequest
+from trinity.errors import ConfigError, ModelError
 from trinity.extend import get_manager
 from trinity.runtime.run import run
 from trinity.trainer.torch_trainer import TorchTrainer
 
 tinker = pytest.importorskip("tinker", reason="pip install 'trinity-tinker[sdk]'")
 
+from trinity_tinker.client.engine import TinkerEngine  # noqa: E402
 from trinity_tinker.client.trainer import TinkerTrainer  # noqa: E402
 
 pytestmark = pytest.mark.sdk
@@ -134,7 +137,11 @@ def test_grpo_learns_and_a_killed_run_goes_on_with_the_same_numbers(place, write
     ("path", "value", "told"),
     [
         ("algorithm__algorithm_type", "ppo", "advantage_fn ppo needs 'values'"),
-        ("algorithm__entropy_loss_fn_args", {"entropy_coef": 0.1}, "entropy_coef: the service"),
+        (
+            "algorithm__entropy_loss_fn_args",
+            {"entropy_coef": 0.1},
+            r"entropy_coef is 0\.1\. An entropy needs .*--set algorithm.*entropy_coef=0",
+        ),
         ("model__temperature", 0.7, "model.temperature is 0.7"),
         ("model__repetition_penalty", 1.2, "model.repetition_penalty is 1.2"),
         ("model__min_response_tokens", 2, "model.min_response_tokens is 2"),
@@ -157,6 +164,38 @@ def test_a_model_that_the_service_lacks_is_named_with_those_that_it_has(place, w
         other.symlink_to(models / NAME)
     with pytest.raises(ConfigError, match=f"the Tinker service serves {NAME}"):
         run(write("other", model__model_path=str(other)), local=True)
+
+
+def test_a_reply_ends_with_the_token_that_completes_a_stop_string(place, models, server):
+    engine = TinkerEngine(str(models / NAME), base_url=server.base_url)
+    asked = GenerationRequest(prompt_token_ids=(71, 104), max_new_tokens=12, ignore_eos=True)
+
+    def reply(**stops):
+        given = replace(asked, ignore_eos=not stops, **stops)
+        [completion] = engine.submit(given).result(60)
+        return completion
+
+    try:
+        whole = reply()
+        text = engine._tokenizer.text(whole.token_ids)
+        ended = reply(stop=("never there", text[3:5]))
+        first = next(
+            n for n in range(13) if text[3:5] in engine._tokenizer.text(whole.token_ids[:n])
+        )
+        by_id = reply(stop_token_ids=(whole.token_ids[2],))
+        for odd, told in (
+            ({"stop": ("a",), "stop_token_ids": (3,)}, "takes texts or ids. Leave one of them out"),
+            ({"stop": ("a",), "ignore_eos": True}, "the end token ends such replies too"),
+        ):
+            with pytest.raises(ModelError, match=told):
+                engine.submit(replace(asked, **{"ignore_eos": False, **odd}))
+    finally:
+        engine.close()
+
+    assert len(whole.token_ids) == 12
+    assert (ended.token_ids, ended.stop_reason) == (whole.token_ids[:first], text[3:5])
+    assert by_id.token_ids == whole.token_ids[: whole.token_ids.index(whole.token_ids[2]) + 1]
+    assert (ended.finish_reason, by_id.finish_reason, by_id.stop_reason) == ("stop", "stop", None)
 
 
 @pytest.mark.parametrize("kl", ["none", "k2"])

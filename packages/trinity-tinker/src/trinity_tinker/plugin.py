@@ -29,7 +29,11 @@ def trinity_commands() -> dict[str, ComponentSpec]:
 def trinity_rollout_engines() -> dict[str, ComponentSpec]:
     """Return the engine that samples with a Tinker service."""
     target = "trinity_tinker.client.engine:TinkerEngine"
-    return {"tinker": ComponentSpec(target, provides=frozenset({"logprobs", "preflight"}))}
+    return {
+        "tinker": ComponentSpec(
+            target, provides=frozenset({"logprobs", "preflight", "stop_strings"})
+        )
+    }
 
 
 @hookimpl

@@ -193,7 +193,9 @@ def _as_inside(ended: Ended, client: str, name: str) -> Ended:
     code = int(state["ExitCode"])
     code = 128 - code if code > 128 else code
     reasons = {-signal.SIGXCPU: "cpu_time", -signal.SIGXFSZ: "output"}
-    reason = "memory" if state.get("OOMKilled") else reasons.get(code, "")
+    # Not each runtime says it where the kernel killed a process below `sh`; nobody else does.
+    is_oom = bool(state.get("OOMKilled")) or code == -signal.SIGKILL
+    reason = "memory" if is_oom else reasons.get(code, "")
     return Ended(exit=code, stdout=ended.stdout, stderr=ended.stderr, reason=reason, failure="")
 
 
@@ -207,7 +209,8 @@ def _remove(client: str, name: str) -> None:
     Raises:
         EnvError: it may go on.
     """
-    found = _called(client, "rm", "--force", name)
+    at_once = ("--time", "0") if _client()[1] else ()  # podman waits 10 s for it to end by itself
+    found = _called(client, "rm", "--force", *at_once, name)
     words = _words(found.stderr)
     if found.returncode and "no such container" not in words.lower():
         raise EnvError(f"the container {name} was not removed: {words}. Run: {client} rm -f {name}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.generation.own_tokenizer import OwnTokenizer
 from trinity.common.ports import Completion, RolloutEngine, WeightVersion
+from trinity.engines.rows import completed_stop
 from trinity.errors import ModelError
 
 from trinity_tinker.client.connection import (
@@ -41,6 +44,8 @@ class TinkerEngine(RolloutEngine):
         ConfigError: there is no service, or it does not serve the model.
     """
 
+    takes_stop_strings = True
+
     def __init__(
         self, model_path: str, *, seed: int | None = None, base_url: str | None = None
     ) -> None:
@@ -48,6 +53,7 @@ class TinkerEngine(RolloutEngine):
         self._seed = seed or 0
         self._service = connected(base_url)
         start = start_of(base_url, model_path)
+        self._tokenizer = OwnTokenizer(model_path, trust_remote_code=False)
         with naming("create_sampling_client"):
             self._client = finished(self._service.create_sampling_client(**start.sampled))
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tinker-sampling")
@@ -65,6 +71,9 @@ class TinkerEngine(RolloutEngine):
                     f"{name} is {getattr(request, name)}; the rollout engine tinker has no such "
                     f"setting. Leave it out."
                 )
+        if request.stop:
+            self._tokenizer.get(field="stop")
+        _stop_of(request)
         with self._lock:
             client, version = self._client, self.version
         return self._threads.submit(self._sample, request, client, version)
@@ -105,12 +114,41 @@ class TinkerEngine(RolloutEngine):
             top_p=request.top_p,
             top_k=request.top_k,
             seed=_seed_of(request.drawn_by, self._seed),
-            stop=[] if request.ignore_eos else None,
+            stop=_stop_of(request),
         )
         prompt = tinker.ModelInput.from_ints(list(request.prompt_token_ids))
         with naming("sample"):
             response = finished(client.sample(prompt, request.n, params))
-        return [_completion(one, version) for one in response.sequences]
+        completions = [_completion(one, version) for one in response.sequences]
+        if not request.stop:
+            return completions
+        decode = self._tokenizer.text
+        matches = [
+            completed_stop(one.token_ids, request.stop, decode=decode) for one in completions
+        ]
+        return [
+            replace(one, stop_reason=stop) for one, stop in zip(completions, matches, strict=True)
+        ]
+
+
+def _stop_of(request: GenerationRequest) -> list[str] | list[int] | None:
+    """Return what ends replies, as the protocol says it: ``[]`` nothing, None the end token.
+
+    Raises:
+        ModelError: the protocol cannot say it.
+    """
+    if request.stop and request.stop_token_ids:
+        raise ModelError(
+            f"stop is {request.stop} and stop_token_ids {request.stop_token_ids}; a Tinker service "
+            f"takes texts or ids. Leave one of them out."
+        )
+    given = list(request.stop) or list(request.stop_token_ids)
+    if given and request.ignore_eos:
+        raise ModelError(
+            f"ignore_eos is set, and replies end by {given}; with a Tinker service the end token "
+            f"ends such replies too. Leave ignore_eos out."
+        )
+    return given or ([] if request.ignore_eos else None)
 
 
 def _completion(sampled: Any, version: WeightVersion) -> Completion:  # Any: a SampledSequence

@@ -12,13 +12,20 @@ if TYPE_CHECKING:
 
 __all__ = ["unsupported", "unsupported_parts"]
 
-_SYNC_METHODS = {"memory", "checkpoint"}
+_ENTROPY = "algorithm.entropy_loss_fn_args.entropy_coef"
+_NO_ENTROPY = (
+    "an entropy needs the log-probabilities of all tokens, and a Tinker service tells those of "
+    "given ones."
+)
+_WITHOUT_ENTROPY = (
+    f"{_NO_ENTROPY[0].upper()}{_NO_ENTROPY[1:]} Train without this term: --set {_ENTROPY}=0.0."
+)
 
 
 def unsupported(config: Config) -> list[str]:
     """Return what of a resolved configuration a Tinker service does not support, a line each."""
     found = [
-        f"{path} is {given!r}. {remedy} (model.tinker.enable)"
+        _line(path, given, remedy)
         for path, given, supported, remedy in _settings(config)
         if given not in supported
     ]
@@ -32,11 +39,16 @@ def unsupported_parts(parts: AlgorithmParts) -> list[str]:
     found = []
     if parts.has_critic:
         found.append("algorithm.algorithm_type: a critic needs hidden states. Use grpo.")
-    if parts.entropy_use or parts.advantage_needs_entropies:
-        found.append(
-            "algorithm.entropy_loss_fn_args.entropy_coef: the service tells no entropies. Set 0.0."
-        )
+    if parts.advantage_needs_entropies:
+        found.append(f"algorithm.advantage_fn: {_NO_ENTROPY} Use one that needs none, as grpo's.")
+    if parts.entropy_use:
+        coef = getattr(parts.entropy_loss_fn, "entropy_coef", "not 0")
+        found.append(_line(_ENTROPY, coef, _WITHOUT_ENTROPY))
     return found
+
+
+def _line(path: str, given: Any, remedy: str) -> str:  # Any: of the setting's type
+    return f"{path} is {given!r}. {remedy} (model.tinker.enable)"
 
 
 def _settings(config: Config) -> Iterator[tuple[str, Any, tuple[Any, ...], str]]:
@@ -47,6 +59,9 @@ def _settings(config: Config) -> Iterator[tuple[str, Any, tuple[Any, ...], str]]
     yield "model.min_response_tokens", model.min_response_tokens, (0,), "Leave it at 0."
     yield "synchronizer.sync_method", syncs.sync_method, ("memory", "checkpoint"), "Use memory."
     yield "synchronizer.in_flight", syncs.in_flight, ("finish",), "Use finish."
+    given = (config.algorithm.entropy_loss_fn_args or {}).get("entropy_coef", 0.0)
+    if config.algorithm.entropy_loss_fn != "none":
+        yield _ENTROPY, given, (0.0,), _WITHOUT_ENTROPY
     for path, temperature in _temperatures(config):
         yield path, temperature, (None, 1.0), "The service scores at 1.0; leave it at 1.0."
 

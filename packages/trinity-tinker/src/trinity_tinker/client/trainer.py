@@ -71,7 +71,7 @@ class TinkerTrainer(Trainer):
     def __init__(self, config: Config, *, model_path: str, total_steps: int, seed: int) -> None:
         self._config = config
         self._parts = build_algorithm_parts(config.algorithm)
-        if found := unsupported(config) + unsupported_parts(self._parts):
+        if found := list(dict.fromkeys(unsupported(config) + unsupported_parts(self._parts))):
             raise ConfigError("not supported with a Tinker service:\n  " + "\n  ".join(found))
         self._model_path = model_path
         self._service = connected(config.model.tinker.base_url)
