@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from trinity.cli.output import echo_columns
-from trinity.cli.plugins_show import record_named
 from trinity.extend import get_manager
 
 from trinity_testing.check import Result, Status
 from trinity_testing.needs import needs_of
 from trinity_testing.planning import run_checks
+from trinity_testing.show_command import record_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from trinity.cli.plugins_show import record_named
 from trinity.errors import PluginError, TrinityError, UnknownComponentError
 from trinity.extend import get_manager
 from trinity.extend.assets import (
@@ -25,6 +24,8 @@ from trinity.extend.environments import (
     setup_line,
 )
 from typer.core import TyperCommand
+
+from trinity_testing.show_command import record_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

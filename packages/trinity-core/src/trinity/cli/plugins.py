@@ -11,7 +11,6 @@ import typer
 
 from trinity.cli.lazy import refuse_missing
 from trinity.cli.output import echo_columns
-from trinity.cli.plugins_show import show
 from trinity.errors import unknown_name
 from trinity.extend import KINDS, PluginRecord, get_manager
 from trinity.extend.record import PluginState
@@ -73,7 +72,7 @@ def list_plugins(
     echo_columns(headers, [_as_row(record, kind) for record in records])
 
 
-app.command()(show)
+_add_of_kit("show", "Show a plugin's components with arguments, origin, docs and licence.")
 _add_of_kit(
     "check",
     "Run the conformance checks of plugins; the exit code is 1 if a check fails.",

@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
 from trinity.errors import PluginError, UnknownComponentError, unknown_name
 from trinity.extend import KINDS, get_manager
 
