@@ -34,6 +34,12 @@ def a_rank(monkeypatch):
     return build
 
 
+def summed(rank, compute):
+    with rank.summing() as metrics:
+        metrics.own = compute()
+    return metrics.total
+
+
 def full():
     raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -71,7 +77,7 @@ def test_gradients_of_what_is_not_spread_are_summed_though_weights_are_shared(a_
 def test_what_breaks_off_in_a_pass_of_shared_weights_is_told_to_nobody(a_rank) -> None:
     """The others are in the midst of theirs: a message would meet their passes."""
     with pytest.raises(OSError, match="No space left"):
-        a_rank(is_sharded=True, others="never asked").sum_metrics(full)
+        summed(a_rank(is_sharded=True, others="never asked"), full)
 
 
 CRITIC = {"algorithm_type": "ppo", "advantage_fn": "ppo"}
@@ -141,7 +147,7 @@ def test_a_team_has_micro_batches_as_one_rank_and_says_once_what_it_found(monkey
         assert member.micro_batches(plan)[0][0].prefix_length == rank // 2
         assert member.max_tokens(100, num_tokens=1000) == 200
         counted.append(
-            (member.sum_metrics(lambda: {"loss": 1.0}), member.all_reduce(torch.ones(1)).item())
+            (summed(member, lambda: {"loss": 1.0}), member.all_reduce(torch.ones(1)).item())
         )
 
     assert counted == [({"loss": 1.0}, 1.0), ({}, 0.0)] * 2
@@ -210,11 +216,11 @@ def test_ranks_that_cut_a_batch_in_different_ways_are_told_so_and_train_no_furth
     own.micro_batches(Plan.round_robin([[Packed(0)], [Packed(0)]], dp_size=2))
 
     with pytest.raises(TrinityError, match="cut a batch in different ways"):
-        own.sum_metrics(lambda: {"loss": 1.0})
+        summed(own, lambda: {"loss": 1.0})
 
 
 def test_metrics_of_ranks_that_cut_alike_are_summed(a_rank) -> None:
     own = a_rank()
     own.micro_batches(Plan.round_robin([[Packed(0)]], dp_size=2))
 
-    assert own.sum_metrics(lambda: {"loss": 1.5}) == {"loss": 1.5}
+    assert summed(own, lambda: {"loss": 1.5}) == {"loss": 1.5}

@@ -127,9 +127,10 @@ class Critic:
 
     def _accumulate(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         self._optimizer.zero_grad(set_to_none=True)
-        metrics = self._ranks.sum_metrics(lambda: self._backward(batch, step=step))
+        with self._ranks.summing() as metrics:
+            metrics.own = self._backward(batch, step=step)
         self._ranks.all_reduce_gradients(self.module.parameters())
-        return metrics
+        return metrics.total
 
     def _backward(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         mode = self._config.loss_agg_mode

@@ -56,6 +56,7 @@ class Preparation:
         self._audit = audit
         self._parts = parts
         self._needs_reference = parts.loss_needs_reference
+        self._needs_policy = "policy_logprob" in parts.policy_loss_fn.select_keys
         self._scorer = scorer
         self._critic = critic
         self._bypass = bypass_old_logprobs
@@ -98,8 +99,7 @@ class Preparation:
         if len(batch) and self._needs_reference and "ref_logprob" not in batch:
             with watch("reference"):
                 batch["ref_logprob"] = self._scorer.reference_logprobs(batch)
-        keys = self._parts.policy_loss_fn.select_keys
-        if len(batch) and "policy_logprob" in keys:  # before the step, of the whole batch
+        if len(batch) and self._needs_policy:  # before the step, of the whole batch
             with watch("policy"):
                 batch["policy_logprob"] = self._scorer.logprobs(batch)
         return batch, metrics

@@ -14,6 +14,7 @@ Control messages travel as JSON: what comes over a network is parsed, and never 
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import zip_longest
@@ -48,6 +49,14 @@ class MicroStep:
 
     packs: Sequence[Pack] | None  # None: only dummy passes
     num_passes: int = 0  # through the decoder, of each rank; 0: as its own packs need
+
+
+class RankSum:
+    """Metrics that are summed over the ranks, once each has computed its own."""
+
+    def __init__(self) -> None:
+        self.own: Metrics | TrinityError = {}  # of this rank, or what is wrong
+        self.total: Metrics = {}
 
 
 class Ranks:
@@ -132,37 +141,36 @@ class Ranks:
         ]
         self._plans.update(repr(rows).encode())
 
-    def sum_metrics(
-        self, compute: Callable[[], Metrics | TrinityError], *, makes_passes: bool = True
-    ) -> Metrics:
-        """Return the sum of what each rank computes; the error of one is everybody's.
+    @contextmanager
+    def summing(self, *, makes_passes: bool = True) -> Iterator[RankSum]:
+        """Sum the metrics that each rank computes inside; the error of one is everybody's.
 
         Where weights or sequences are shared, one that breaks off leaves others in the midst of a
-        pass: only an error that is returned, once all passes are made, can be told to them.
+        pass: only an error that is set as ``own``, once all passes are made, can be told to them.
 
         Args:
-            compute: returns this rank's part, or what is wrong.
-            makes_passes: whether it goes through the model.
+            makes_passes: whether what is inside goes through the model.
 
         Raises:
             TrinityError: of the first rank that had one.
             Exception: this rank's own, if it had another.
         """
         can_tell = self._group is not None and not (makes_passes and self.communicates_in_pass)
+        metrics = RankSum()
         failure: Exception | None = None
         try:
-            outcome = compute()
+            yield metrics
         except Exception as error:
             if not can_tell:
                 raise
-            outcome, failure = self._told_of(error), error
+            metrics.own, failure = self._told_of(error), error
         if self._group is not None:
-            outcomes = all_gather_json(self._outcome_to_json(outcome), group=self._group)
+            outcomes = all_gather_json(self._outcome_to_json(metrics.own), group=self._group)
         if failure is not None:
             raise failure  # itself: whoever hears it may know what to do, as with a full disk
-        if isinstance(outcome, TrinityError):
-            raise outcome
-        return outcome if self._group is None else _total(outcomes)
+        if isinstance(metrics.own, TrinityError):
+            raise metrics.own
+        metrics.total = metrics.own if self._group is None else _total(outcomes)
 
     def _outcome_to_json(self, outcome: Metrics | TrinityError) -> dict[str, Any]:
         if isinstance(outcome, TrinityError):
@@ -194,12 +202,8 @@ class Ranks:
         Raises:
             TrinityError: one could not.
         """
-
-        def done() -> Metrics:
+        with self.summing(makes_passes=False):
             do()
-            return {}
-
-        self.sum_metrics(done, makes_passes=False)
 
     def broadcast_json(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return the message of the first rank; all call it (Any: what JSON can hold)."""

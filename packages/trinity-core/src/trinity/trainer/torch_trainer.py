@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from contextlib import contextmanager
-from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from trinity.trainer.algorithm_parts import not_finite, weighted_loss
 from trinity.trainer.checkpoint import Checkpointer
 from trinity.trainer.critic import Critic
 from trinity.trainer.lora import travel_alone
-from trinity.trainer.memory_phases import MemoryPhases
+from trinity.trainer.memory_plan import MemoryPlan
 from trinity.trainer.microbatch import select_inputs
 from trinity.trainer.model_loading import ModelLoader
 from trinity.trainer.offload import Offload
@@ -125,7 +124,7 @@ class TorchTrainer(Trainer):
             adapters=self._adapters,
             ranks=self._ranks,
         )
-        self._phase = MemoryPhases(
+        self._memory = MemoryPlan(
             config.trainer,
             model=self.model,
             num_ranks=self._ranks.size,
@@ -233,9 +232,10 @@ class TorchTrainer(Trainer):
     def _accumulate(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics:
         """Add each micro-batch's share of the gradient; return the batch's metrics."""
         self._optimizer.zero_grad(set_to_none=True)  # a step that failed has left some
-        metrics = self._ranks.sum_metrics(partial(self._backward, batch, plan, step=step))
+        with self._ranks.summing() as metrics:
+            metrics.own = self._backward(batch, plan, step=step)
         self._ranks.all_reduce_gradients(self.model.parameters())
-        return metrics
+        return metrics.total
 
     def _backward(self, batch: ExperienceBatch, plan: Plan, *, step: int) -> Metrics | TrinityError:
         """Return this process's part of the metrics, or what is wrong, once all passes are made."""
@@ -283,6 +283,14 @@ class TorchTrainer(Trainer):
             raise not_finite("gradient norm", norm, batch, step=step)
         self._version += 1
         return {"grad_norm": norm, "lr": lr}
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Run the block as a phase of a step: where memory runs out, the error says which."""
+        try:
+            yield
+        except torch.OutOfMemoryError as error:
+            raise self._memory.explained(error, phase=name) from error
 
     def _modules(self) -> list[nn.Module]:
         """Return all that is computed with, of what is there by now."""

@@ -1,11 +1,8 @@
-"""Name the phase of a train step in which the GPU's memory was not enough."""
+"""Say why the GPU's memory was not enough for a phase of a train step, and what helps."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
-
-import torch
 
 from trinity.common.config.memory import ModelShape, TrainerMemory
 from trinity.common.out_of_memory import out_of_memory
@@ -13,15 +10,17 @@ from trinity.common.out_of_memory import out_of_memory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import torch
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from trinity.common.config.trainer import TrainerConfig
+    from trinity.errors import ModelError
 
 _FEWEST_TOKENS = 512  # of a micro-batch, below which fewer save next to nothing
 
 
-class MemoryPhases:
-    """Turns torch's error into one that says what ran, what was planned and what helps.
+class MemoryPlan:
+    """Makes of torch's error one that says what ran, what was planned and what helps.
 
     Args:
         config: ``trainer``.
@@ -54,24 +53,16 @@ class MemoryPhases:
             critic=critic and ModelShape.of(critic.to_dict()),
         )
 
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Run the block as the ``phase`` of a step.
-
-        Raises:
-            ModelError: the GPU has no memory left.
-        """
-        try:
-            yield
-        except torch.OutOfMemoryError as error:
-            is_pass = "pass" in phase
-            words = f" (micro-batches of at most {self._tokens:,} tokens)" if is_pass else ""
-            raise out_of_memory(
-                error,
-                phase=f"trainer's {phase}{words}",
-                remedies=list(self._remedies(is_pass=is_pass)),
-                plan=self._planned(),
-            ) from error
+    def explained(self, error: torch.OutOfMemoryError, *, phase: str) -> ModelError:
+        """Return the error of a phase of a step."""
+        is_pass = "pass" in phase
+        words = f" (micro-batches of at most {self._tokens:,} tokens)" if is_pass else ""
+        return out_of_memory(
+            error,
+            phase=f"trainer's {phase}{words}",
+            remedies=list(self._remedies(is_pass=is_pass)),
+            plan=self._planned(),
+        )
 
     def _planned(self) -> str:
         if self._plan is None:
