@@ -228,8 +228,9 @@ class Batch:
         return self._sampler
 
     def _uniforms(self, rows: Sequence[Row]) -> list[list[float]]:
+        asked = [(row, row.request) for row in rows]
         return uniforms_of(
-            [(row.request.drawn_by, row.sample) for row in rows],
+            [(one.drawn_by if one.seed else one.key, row.sample) for row, one in asked],
             seed=self._seed,
             version=self._version,
             counts=[row.limit for row in rows],

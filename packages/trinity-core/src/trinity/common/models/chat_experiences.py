@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.experience import Experience
 from trinity.common.models.continuation import continuation_of
-from trinity.common.models.recorded_calls import _chain_info
+from trinity.common.models.recorded_calls import REPLY_NAMES, ids_tensor, version_info
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,8 +15,25 @@ if TYPE_CHECKING:
     from trinity.common.models.chat import Chat
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.models.chat_history import ChatHistory, RecordedChat
+    from trinity.common.models.recorded_calls import RecordedCall
 
-__all__ = ["experiences_of_chat"]
+__all__ = ["chains_of", "experiences_of_chat"]
+
+
+def chains_of(calls: Sequence[RecordedCall]) -> list[Experience]:
+    """Return one experience for each unbroken chain of replies, of calls in their order.
+
+    Where a reply was continued in two ways, the second chain holds it masked: it is trained on
+    once.
+    """
+    inner = {id(one) for call in calls for one in call.conversation.chain()[:-1]}
+    chains: list[Experience] = []
+    taken: set[int] = set()
+    for call in calls:
+        if id(call.conversation) not in inner:
+            chains.append(_of_chain(call, taken))
+            taken.update(map(id, call.conversation.chain()))
+    return chains
 
 
 def experiences_of_chat(
@@ -110,3 +128,31 @@ def _head(chat: Chat, text: str, chat_format: ChatFormat) -> str:
     first = roles.index("assistant", 1)
     head = chat.with_messages(chat.messages[:first]).render(chat_format)
     return head if text.startswith(head) else text
+
+
+def _of_chain(call: RecordedCall, taken: set[int]) -> Experience:
+    """Return the chain that ends with the reply; what is taken is masked."""
+    last = call.conversation
+    first, *later = last.chain()
+    if not later:
+        return call.experience
+    start = last.prompt_length
+    mask = list(last.action_mask)
+    known = [one for one in (first, *later) if id(one) in taken]
+    if known:
+        masked = len(known[-1].ids) - start
+        mask[:masked] = [False] * masked
+    return replace(
+        call.experience,
+        tokens=ids_tensor(last),
+        prompt_length=start,
+        logprobs=[*last.logprobs],  # type: ignore[arg-type]  # becomes a tensor
+        action_mask=mask,  # type: ignore[arg-type]
+        prompt_text=first.prompt_text,
+        info=call.experience.info | _chain_info(last),
+    )
+
+
+def _chain_info(conversation: RecordedChat) -> dict[str, Any]:
+    names = [list(reply) for reply in conversation.replies]
+    return version_info(conversation.spans) | {REPLY_NAMES: names}

@@ -1,54 +1,33 @@
-"""The calls of a model: a chat becomes a prompt, the engine's answer a reply that is recorded.
+"""The calls of an API's clients: a chat becomes a prompt, the engine's answer a recorded reply.
 
     messages, tools --prompt--> Prompt --send--> PendingCall --engine--> [Completion]
                                                                              |
     what is trained <--keep-- RecordedCall <-------------replies-------------+
 
-Chats of a workflow and of an API's clients take the same way. What a client sends back later is
-compared with what was served, never with the engine's text.
+What a client sends back later is compared with what was served, never with the engine's text.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
 from dataclasses import dataclass, replace
-from sys import intern
 from typing import TYPE_CHECKING, Any, Literal
 
-from trinity.common.models.chat import Chat, canonical_messages
-from trinity.common.models.chat_format import reply_prefix
-from trinity.common.models.chat_history import Prompt, conversation_after, make_prompt, spans_of
-from trinity.common.models.clients import _SWITCH, client_of
-from trinity.common.models.recorded_calls import RecordedCall, version_info
+from trinity.common.models.calls import PendingCall, RunCalls, RunRequests, end_ids
+from trinity.common.models.canonical_messages import canonical_messages
+from trinity.common.models.chat import Chat
+from trinity.common.models.chat_history import Prompt, make_prompt
+from trinity.common.models.run_endpoints import RunEndpoints
 from trinity.common.models.settings import Sampling
 from trinity.common.ports.request import ParsedReply, ToolCall
-from trinity.errors import ConfigError, ModelError, PromptTooLongError
+from trinity.errors import PromptTooLongError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from concurrent.futures import Future
+    from collections.abc import Mapping, Sequence
 
-    from openai import OpenAI
-    from torch import Tensor
-
-    from trinity.common.experience import Experience
-    from trinity.common.models.chat_format import ChatFormat, Message
-    from trinity.common.models.chat_history import ChatHistory
-    from trinity.common.models.model import ModelWrapper
-    from trinity.common.models.recorded_calls import CallRecorder
-    from trinity.common.models.settings import ModelSettings
-    from trinity.common.ports import (
-        Completion,
-        Endpoint,
-        EndpointOpener,
-        GenerationRequest,
-        ReplyParser,
-        RolloutEngine,
-        RunKey,
-        RunSession,
-    )
+    from trinity.common.models.chat_format import Message
+    from trinity.common.models.recorded_calls import RecordedCall
+    from trinity.common.ports import Completion, ReplyParser
 
 __all__ = ["Exchanges", "PendingCall", "RunEndpoints", "RunRequests", "ToolCallMode"]
 
@@ -56,77 +35,14 @@ __all__ = ["Exchanges", "PendingCall", "RunEndpoints", "RunRequests", "ToolCallM
 ToolCallMode = Literal["read", "text", "forced"]
 
 
-class RunRequests:
-    """Which run a model wrapper and its clones belong to; counts their requests.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchanges(RunCalls):
+    """Calls the model for one run as an API's clients do: messages in, messages out.
 
     Attributes:
-        key: of the run.
-        broken: the tokens of each conversation that a template broke, with its earlier chains.
-        has_cut_prompts: whether a prompt was too long.
-        is_over: whether nothing more may be asked.
-        endpoints: of the wrapper and its clones.
-        oldest: the version of the oldest weights that answered; None: nothing was answered.
-    """
-
-    def __init__(self, key: RunKey) -> None:
-        self.endpoints: list[RunEndpoints] = []
-        self._lock = threading.Lock()
-        self.begin(key)
-
-    def begin(self, key: RunKey) -> None:
-        """Belong to another run from now on."""
-        self.key = key
-        self.broken: list[tuple[Tensor, list[Experience]]] = []
-        self.has_cut_prompts = self.is_over = False
-        self.oldest: int | None = None
-        self._count = itertools.count(key.request)
-
-    def close_endpoints(self) -> None:
-        """Refuse what comes by the endpoints, and cancel what is being answered."""
-        for endpoints in self.endpoints:
-            endpoints.close()
-
-    def heard(self, versions: Iterable[int]) -> None:
-        """Note the weights that replies were sampled with."""
-        with self._lock:
-            known = [] if self.oldest is None else [self.oldest]
-            self.oldest = min([*known, *versions], default=None)
-
-    def next_key(self) -> RunKey:
-        """Return the key of the next request."""
-        return replace(self.key, request=next(self._count))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PendingCall:
-    """A request that was sent; ``future`` gives its completions."""
-
-    prompt: Prompt
-    request: GenerationRequest
-    future: Future[list[Completion]]
-    is_cut: bool = False  # the prompt was too long: its beginning is missing
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exchanges:
-    """Calls the model for one run; many threads may use it.
-
-    Attributes:
-        engine: that samples.
-        chat_format: tokenizer and chat template.
-        settings: of the model.
-        run: counts the requests.
-        history: of the run.
-        recorder: of the run.
         parser: reads replies; None: all is content.
     """
 
-    engine: RolloutEngine
-    chat_format: ChatFormat
-    settings: ModelSettings
-    run: RunRequests
-    history: ChatHistory
-    recorder: CallRecorder
     parser: ReplyParser | None = None
 
     def prompt(
@@ -204,24 +120,6 @@ class Exchanges:
         shown = self.chat_format.decode(text, skip_special_tokens=False)
         return self.send(Prompt(token_ids=tuple(text), text=shown), **sampling)
 
-    def text_prompt(self, text: str) -> Prompt:
-        """Return the prompt of a plain text."""
-        ids = self.chat_format.encode(text, add_special_tokens=True)
-        return Prompt(token_ids=tuple(ids), text=text)
-
-    def submit(self, prompt: Prompt, sampling: Sampling, *, is_cut: bool = False) -> PendingCall:
-        """Ask the engine with a prompt that fits.
-
-        Raises:
-            ModelError: the run is over.
-        """
-        if self.run.is_over:
-            raise ModelError("the run was left behind: its time was up, or the whole was stopped.")
-        key = self.run.next_key()
-        request = sampling.request(prompt.token_ids, key=key, settings=self.settings)
-        future = self.engine.submit(request)
-        return PendingCall(prompt=prompt, request=request, future=future, is_cut=is_cut)
-
     def replies(
         self,
         call: PendingCall,
@@ -252,70 +150,20 @@ class Exchanges:
             replies.append(reply)
         return replies
 
-    def text_replies(
-        self, call: PendingCall, completions: Sequence[Completion]
-    ) -> list[RecordedCall]:
-        """Return the replies as a workflow has them: all that was said is content."""
-        texts = [self.chat_format.decode(completion.token_ids) for completion in completions]
-        return [
-            self._recorded(call, completion, ParsedReply(content=text), text=text, index=index)
-            for index, (completion, text) in enumerate(zip(completions, texts, strict=True))
-        ]
-
     def keep(self, reply: RecordedCall) -> None:
         """Note that a reply was served: it is trained, and a later request may go on with it."""
         self.offer(reply)
         self.train([reply])
-
-    def offer(self, reply: RecordedCall) -> None:
-        """Let a later request go on with a reply, whether or not it was heard."""
-        if reply.can_continue:
-            self.history.add(reply.conversation)
 
     def train(self, replies: Sequence[RecordedCall]) -> None:
         """Record replies that were heard."""
         self.run.heard(reply.version for reply in replies)
         self.recorder.add(replies)
 
-    def _recorded(
-        self,
-        call: PendingCall,
-        completion: Completion,
-        parsed: ParsedReply,
-        *,
-        text: str,
-        index: int,
-        chat: Chat | None = None,
-    ) -> RecordedCall:
-        end = _end_ids(completion)
-        conversation = conversation_after(
-            call.prompt,
-            completion,
-            message=parsed.message(),
-            reply_text=self._raw(completion.token_ids),
-            end_text=intern(self._raw(end)) if end else "",
-            temperature=call.request.temperature,
-            name=f"{call.request.key.request}-{index}",
-        )
-        prefix = reply_prefix(call.prompt.chat.messages)
-        return RecordedCall(
-            key=call.request.key,
-            outcome=completion,
-            parsed=parsed,
-            conversation=conversation,
-            chat=chat,
-            num_prompt_tokens=len(call.prompt.token_ids),
-            opening=prefix if call.prompt.text.endswith(prefix) else "",
-            text=text,
-            truncate_status=_truncate_status(call, completion),
-            info=version_info(spans_of(completion)),
-            metrics={},
-        )
-
     def _parsed(
         self, call: PendingCall, completion: Completion, *, calls: ToolCallMode
     ) -> ParsedReply:
-        ids = completion.token_ids[: len(completion.token_ids) - len(_end_ids(completion))]
+        ids = completion.token_ids[: len(completion.token_ids) - len(end_ids(completion))]
         plain, raw = self.chat_format.decode(ids), self._raw(ids)
         stop, chat = completion.stop_reason, call.prompt.chat
         if stop:
@@ -329,21 +177,6 @@ class Exchanges:
         is_whole = parsed.content == raw
         content = plain if is_whole else self.chat_format.without_special_tokens(parsed.content)
         return replace(parsed, content=content)
-
-    def _raw(self, token_ids: Sequence[int]) -> str:
-        return self.chat_format.decode(token_ids, skip_special_tokens=False)
-
-
-def _end_ids(completion: Completion) -> tuple[int, ...]:
-    """Return the id of the token that ended the reply; none where it was cut, or by a string."""
-    is_ended = completion.finish_reason == "stop" and completion.stop_reason is None
-    return completion.token_ids[-1:] if is_ended else ()
-
-
-def _truncate_status(call: PendingCall, completion: Completion) -> str | None:
-    if call.is_cut:
-        return "prompt_truncated"
-    return "response_truncated" if completion.finish_reason == "length" else None
 
 
 def _at_most(max_calls: int | None, parsed: ParsedReply) -> ParsedReply:
@@ -382,53 +215,3 @@ def _measured(prompt: Prompt) -> dict[str, float]:
     if prompt.continues is None:
         return {}
     return {"api/continued_ratio:mean": 1.0, "api/continued:sum": 1.0}
-
-
-class RunEndpoints:
-    """The endpoints of the run that a model wrapper belongs to.
-
-    Attributes:
-        opener: of this process; None: nobody gave one.
-        session: that is open; None: nobody asked for an endpoint.
-    """
-
-    def __init__(self, opener: EndpointOpener | None) -> None:
-        self.opener = opener
-        self.session: RunSession | None = None
-        self._clients: list[OpenAI] = []
-        self._lock = threading.Lock()
-
-    def endpoint(
-        self, model: ModelWrapper, *, agent: str, record: bool, force_sampling: bool
-    ) -> Endpoint:
-        """Return an endpoint of the run, with a key of its own.
-
-        Raises:
-            ConfigError: there is no server here, or it is switched off.
-        """
-        if self.opener is None or not model.settings.enable_openai_api:
-            raise ConfigError(
-                f"this model has no endpoint: {_SWITCH} is false. Set {_SWITCH}: true."
-            )
-        with self._lock:
-            if self.session is None:
-                self.session = self.opener.open(model)
-            session = self.session
-        return session.endpoint(agent=agent, record=record, force_sampling=force_sampling)
-
-    def client(self, endpoint: Endpoint) -> OpenAI:
-        """Return a client that is closed with the run."""
-        client = client_of(endpoint)
-        with self._lock:
-            self._clients.append(client)
-        return client
-
-    def close(self) -> None:
-        """End the session and its clients; the next endpoint opens another."""
-        with self._lock:
-            session, self.session = self.session, None
-            clients, self._clients = self._clients, []
-        for client in clients:
-            client.close()
-        if session is not None:
-            session.close()

@@ -11,13 +11,15 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from trinity.common.models.calls import RunCalls, RunRequests
 from trinity.common.models.chat import Chat
-from trinity.common.models.chat_experiences import experiences_of_chat
+from trinity.common.models.chat_experiences import chains_of, experiences_of_chat
 from trinity.common.models.chat_history import ChatHistory, Prompt, make_prompt
 from trinity.common.models.clients import async_client_of
-from trinity.common.models.exchange import Exchanges, RunEndpoints, RunRequests
+from trinity.common.models.exchange import Exchanges
 from trinity.common.models.recorded_calls import CallRecorder
 from trinity.common.models.reply import reply_parser
+from trinity.common.models.run_endpoints import RunEndpoints
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.ports import RunKey
 from trinity.errors import ConfigError, ModelError
@@ -30,13 +32,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.common.experience import Experience
+    from trinity.common.models.calls import PendingCall
     from trinity.common.models.chat_format import ChatFormat, Message
-    from trinity.common.models.exchange import PendingCall
     from trinity.common.ports import (
         Completion,
         Endpoint,
         EndpointOpener,
-        ReplyParser,
         RolloutEngine,
     )
     from trinity.common.workflows.task import Task
@@ -146,7 +147,8 @@ class ModelWrapper:
         Raises:
             UnknownComponentError: a configured parser of replies is not there.
         """
-        return self._exchanges(reply_parser(self._chat_format, self._settings))
+        parser = reply_parser(self._chat_format, self._settings)
+        return Exchanges(**self._of_run, parser=parser)
 
     def chat(self, messages: Sequence[Message], **options: Any) -> list[Experience]:
         """Return the replies to a conversation; works in any thread.
@@ -293,7 +295,8 @@ class ModelWrapper:
                 "Set explorer.rollout_model.enable_history: true."
             )
         are_chains = merge == "chains"
-        found = self._recorder.chains() if are_chains else self._recorder.exchanges()
+        calls = self._recorder.in_order()
+        found = chains_of(calls) if are_chains else [call.experience for call in calls]
         if clear_history:
             self._recorder.clear()
         session = self._endpoints.session
@@ -402,16 +405,20 @@ class ModelWrapper:
         self._run.endpoints.append(clone._endpoints)
         return clone
 
-    def _exchanges(self, parser: ReplyParser | None = None) -> Exchanges:
-        return Exchanges(
-            engine=self._engine,
-            chat_format=self._chat_format,
-            settings=self._settings,
-            run=self._run,
-            history=self._history,
-            recorder=self._recorder,
-            parser=parser,
-        )
+    @property
+    def _calls(self) -> RunCalls:
+        return RunCalls(**self._of_run)
+
+    @property
+    def _of_run(self) -> dict[str, Any]:  # Any: what calls are made with
+        return {
+            "engine": self._engine,
+            "chat_format": self._chat_format,
+            "settings": self._settings,
+            "run": self._run,
+            "history": self._history,
+            "recorder": self._recorder,
+        }
 
     def _chat(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Chat:
         thinking = options.get("enable_thinking")
@@ -432,7 +439,7 @@ class ModelWrapper:
     ) -> list[PendingCall]:
         sampling = Sampling.of(options)
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        asked = [self._exchanges().text_prompt(text) for text in texts]
+        asked = [self._calls.text_prompt(text) for text in texts]
         return [self._ask(prompt, sampling) for prompt in asked]
 
     def _ask(self, prompt: Prompt, sampling: Sampling) -> PendingCall:
@@ -448,7 +455,7 @@ class ModelWrapper:
                 )
             self._run.has_cut_prompts = True
             prompt = Prompt(token_ids=prompt.token_ids[-limit:], text=prompt.text)
-        return self._exchanges().submit(prompt, sampling, is_cut=is_cut)
+        return self._calls.submit(prompt, sampling, is_cut=is_cut)
 
     def _score(self, tokens: Sequence[int], temperature: float | None) -> Future[list[float]]:
         heat = self._settings.temperature if temperature is None else temperature
@@ -477,14 +484,14 @@ class ModelWrapper:
     def _received(
         self, calls: Sequence[PendingCall], answers: Sequence[Sequence[Completion]]
     ) -> list[Experience]:
-        exchanges = self._exchanges()
+        own = self._calls
         replies = [
             reply
             for call, completions in zip(calls, answers, strict=True)
-            for reply in exchanges.text_replies(call, completions)
+            for reply in own.text_replies(call, completions)
         ]
         for reply in replies:
-            exchanges.offer(reply)
+            own.offer(reply)
         self._run.heard(reply.version for reply in replies)
         if self.enable_history:
             self._recorder.add(replies)

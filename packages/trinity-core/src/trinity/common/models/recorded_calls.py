@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import Completion, RunKey
     from trinity.common.ports.request import ParsedReply
 
-__all__ = ["REPLY_NAMES", "CallRecorder", "RecordedCall", "order_of", "version_info"]
+__all__ = ["REPLY_NAMES", "CallRecorder", "RecordedCall", "ids_tensor", "order_of", "version_info"]
 
 REPLY_NAMES = "reply_names"  # in info: which calls an experience holds the replies of
 
@@ -111,7 +111,7 @@ class RecordedCall:
     def _experience(self) -> Experience:
         last, chat = self.conversation, self.chat
         return Experience(
-            tokens=_tensor(last),
+            tokens=ids_tensor(last),
             prompt_length=self.num_prompt_tokens,
             eid=self.eid,
             logprobs=list(last.sampled),  # type: ignore[arg-type]  # becomes a tensor
@@ -143,32 +143,14 @@ class CallRecorder:
         with self._lock:
             self._calls.clear()
 
-    def exchanges(self) -> list[Experience]:
-        """Return one experience for each reply."""
-        return [call.experience for call in self._in_order()]
-
-    def chains(self) -> list[Experience]:
-        """Return one experience for each unbroken chain of replies.
-
-        Where a reply was continued in two ways, the second chain holds it masked: it is trained on
-        once.
-        """
-        calls = self._in_order()
-        inner = {id(one) for call in calls for one in call.conversation.chain()[:-1]}
-        chains: list[Experience] = []
-        taken: set[int] = set()
-        for call in calls:
-            if id(call.conversation) not in inner:
-                chains.append(_chain(call, taken))
-                taken.update(map(id, call.conversation.chain()))
-        return chains
-
-    def _in_order(self) -> list[RecordedCall]:
+    def in_order(self) -> list[RecordedCall]:
+        """Return the calls in the order of their requests."""
         with self._lock:  # those that were asked at once, too
             return sorted(self._calls, key=lambda call: call.key)
 
 
-def _tensor(conversation: RecordedChat) -> Tensor:
+def ids_tensor(conversation: RecordedChat) -> Tensor:
+    """Return ``[L]`` int64, the ids of a conversation."""
     import numpy as np
     import torch
 
@@ -209,31 +191,3 @@ def order_of(info: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
 def _numbers(name: str) -> tuple[int, int]:
     request, index = name.split("-")
     return int(request), int(index)
-
-
-def _chain(call: RecordedCall, taken: set[int]) -> Experience:
-    """Return the chain that ends with the reply; what is taken is masked."""
-    last = call.conversation
-    first, *later = last.chain()
-    if not later:
-        return call.experience
-    start = last.prompt_length
-    mask = list(last.action_mask)
-    known = [one for one in (first, *later) if id(one) in taken]
-    if known:
-        masked = len(known[-1].ids) - start
-        mask[:masked] = [False] * masked
-    return replace(
-        call.experience,
-        tokens=_tensor(last),
-        prompt_length=start,
-        logprobs=[*last.logprobs],  # type: ignore[arg-type]  # becomes a tensor
-        action_mask=mask,  # type: ignore[arg-type]
-        prompt_text=first.prompt_text,
-        info=call.experience.info | _chain_info(last),
-    )
-
-
-def _chain_info(conversation: RecordedChat) -> dict[str, Any]:
-    names = [list(reply) for reply in conversation.replies]
-    return version_info(conversation.spans) | {REPLY_NAMES: names}
