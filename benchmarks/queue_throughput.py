@@ -131,7 +131,7 @@ def measure(
     storage = make_storage(config, manager, chat_format=None, rundir=rundir)
     rollouts = RolloutBuffer(policy_of(config), batch=options.rows)
     source = make_ready_source(storage, rollouts)
-    strategy = make_strategy(config, manager, source=source, chat_format=None)
+    strategy = make_strategy(config, manager, source=source, storage=storage, chat_format=None)
     carry = Carrier(writer, storage, rollouts, strategy, reader, options.rows)
     for step in range(WARM_UP):
         carry(step)

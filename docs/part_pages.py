@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,11 @@ def member_table(kind: Kind) -> list[str]:
     rows = ["| member | description |", "|---|---|"]
     for member in kind.members():
         found = inspect.getattr_static(contract, member, None)
-        text = inspect.getdoc(found) if callable(found) or isinstance(found, property) else None
+        text = (
+            inspect.getdoc(found)
+            if callable(found) or isinstance(found, property | cached_property)
+            else None
+        )
         if text and not member.startswith("_" * (1 if member != "__call__" else 3)):
             rows.append(f"| `{member}{_signature(found)}` | {plain(text).splitlines()[0]} |")
     return [*rows, ""] if len(rows) > 2 else []
@@ -144,7 +149,7 @@ def _hook_of(files: dict[str, str]) -> str:
 def _signature(found: object) -> str:
     if isinstance(found, (classmethod, staticmethod)):
         found = found.__func__
-    if isinstance(found, property) or not callable(found):
+    if isinstance(found, property | cached_property) or not callable(found):
         return ""
     parameters = inspect.signature(found).parameters.values()
     names = [_written(one) for one in parameters if one.name not in {"self", "cls"}]

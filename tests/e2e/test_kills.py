@@ -26,7 +26,7 @@ EXPLORE = "trinity.explorer.explorer:Explorer.explore_step"
 TRAIN = "trinity.trainer.torch_trainer:TorchTrainer.train_step"
 SAVE = f"{RUN}.record.checkpoint:CheckpointStore"
 WRITTEN = "trinity.buffer.pipeline:ExperiencePipeline.process"
-STORED = "trinity.buffer.file:FileStorage.write"
+STORED = "trinity.buffer.step_file:StepFile.write"
 PROGRESS = f"{RUN}.checkpoint_writer:CheckpointWriter.save_progress"
 
 

@@ -17,7 +17,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.workflows import Task
 from trinity.explorer.requests import requests_of
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity_testing.checks.sampled_tokens import not_as_sampled, trained_spans
 from trinity_testing.engines import AnsweringEngine
 from trinity_testing.tiny import CHAT_TEMPLATE, make_tiny_tokenizer

@@ -12,7 +12,7 @@ import trinity as trinity_package
 from trinity.common.config import Config, load_config
 from trinity.common.experience import Experience
 from trinity.explorer.explorer import Explorer, ExploreResult
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity.runtime.record.result import RunResult
 from trinity_testing.engines import AnsweringEngine, ScriptedEngine
 from trinity_testing.scripted_model import model_over

@@ -6,8 +6,8 @@ import io
 import logging
 
 import pytest
-from trinity.cli.output import MaskedStream
 from trinity.common import secrets
+from trinity.common.secrets import MaskedStream
 from trinity.runtime.ray.worker import _Lines as Lines
 
 SECRET = "open-sesame-4711"

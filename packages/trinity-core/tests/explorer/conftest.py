@@ -6,7 +6,7 @@ import pytest
 from trinity.common.config import Config
 from trinity.common.ports import RowValues
 from trinity.explorer.explorer import Explorer
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over

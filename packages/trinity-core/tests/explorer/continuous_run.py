@@ -15,7 +15,7 @@ from trinity.errors import EnvError
 from trinity.explorer.continuous import ContinuousExplorer
 from trinity.explorer.explorer import ExploreResult
 from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over

@@ -10,7 +10,7 @@ from trinity.common.config import Config
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.explorer.requests import RequestBatch, RequestQueues, RolloutLimits, requests_of
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over

@@ -11,6 +11,7 @@ from trinity.common.sync_policy import policy_of
 from trinity.errors import RunFailedError
 from trinity.explorer.rollout_buffer import RolloutBuffer
 from trinity.runtime.loop import Loop
+from trinity.runtime.observers import Observer
 from trinity.runtime.ready import ReadyRows
 from trinity.runtime.rollouts import Rollouts
 
@@ -30,6 +31,11 @@ class CountingStorage:
 
     def available(self):
         return len(self.rows)
+
+
+def an_audit():
+    """Return an audit that looks at nothing."""
+    return SimpleNamespace(is_on=False, stepped=lambda metrics, step: metrics)
 
 
 class FakeParts:
@@ -74,7 +80,7 @@ class FakeParts:
         self.policy = policy_of(self.config)
         self.rollouts = RolloutBuffer(self.policy, batch=train_batch)
         self.source = ReadyRows(self.storage, self.rollouts)
-        self.in_hand = []
+        self.in_hand, self.observers = [], []
         self.display = SimpleNamespace(
             began=lambda **_: None,
             explored=lambda *_: None,
@@ -85,7 +91,7 @@ class FakeParts:
         self.info = SimpleNamespace(stage="")
         self.explorer = self.trainer = self.strategy = self
         self.groups = None
-        self.sync = None
+        self.sync, self.audit = None, an_audit()
 
     def explore_step(self, step):
         if step == self.fails_at:
@@ -115,17 +121,8 @@ class FakeParts:
     def snapshot(self, *, copy):
         return None
 
-    def note_trained(self, step, experiences):
-        pass
-
-    def buffer_counts(self):
-        return {}
-
-    def explorer_state(self):
-        return {}
-
-    def record(self, role, metrics, *, step):
-        pass
+    def state_dict(self):
+        return {"files": {}}
 
     def save_progress(self, progress, explorer_state):
         self.story.append(f"note {progress.train_steps}")
@@ -159,6 +156,13 @@ def before(parts, name, look) -> None:
     setattr(parts, name, looking)
 
 
+def observe(parts, record) -> None:
+    """Let ``record(role, metrics, step=)`` be told of each step."""
+    observer = Observer()
+    observer.record = record
+    parts.observers.append(observer)
+
+
 def loop_of(parts) -> Loop:
     """Return a loop over parts, at the beginning."""
     return Loop(parts, Rollouts(parts))
@@ -179,7 +183,7 @@ def resumed(loop) -> Loop:
 @pytest.fixture
 def loops() -> SimpleNamespace:
     """Return what makes a loop over parts, one that goes on from another, and looks into it."""
-    return SimpleNamespace(of=loop_of, resumed=resumed, before=before)
+    return SimpleNamespace(of=loop_of, resumed=resumed, before=before, observe=observe)
 
 
 @pytest.fixture

@@ -235,7 +235,7 @@ def test_a_row_of_an_evaluation_names_the_weights_that_it_is_of(syncing, loops) 
         if role == "explorer" and "time/eval_s" in metrics:
             versions[step] = metrics["sync/model_version"]
 
-    parts.record = record
+    loops.observe(parts, record)
 
     loops.of(parts).run()
 
@@ -263,7 +263,7 @@ def test_a_step_is_all_since_the_last_sync(syncing, monkeypatch, settings, told,
         if role == "synchronizer":
             steps.append((step, metrics["time/step_s"]))
 
-    parts.record = record
+    loops.observe(parts, record)
 
     loops.of(parts).run()
 

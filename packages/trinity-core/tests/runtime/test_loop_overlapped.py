@@ -113,7 +113,7 @@ def test_a_checkpoint_counts_only_steps_that_have_ended_and_where_they_left_the_
     parts = overlapped(steps=4, style=style, offset=int(style == "fixed"), save_interval=1)
     asked, saved = [], []
     loops.before(parts, "explore_step", asked.append)
-    parts.explorer_state = lambda: {"after": len(asked)}
+    parts.state_dict = lambda: {"files": {}, "after": len(asked)}
     parts.save = lambda progress, state: saved.append((replace(progress), state))
 
     loops.of(parts).run()
@@ -194,7 +194,7 @@ def test_a_step_that_ends_after_its_attempt_asks_no_files_how_they_are(overlappe
     begins, goes_on, asked = threading.Event(), threading.Event(), []
     loops.before(parts, "explore_step", lambda step: goes_on.wait(SOON_S))
     loops.before(parts, "explore_step", lambda step: begins.set())
-    parts.explorer_state = lambda: asked.append(1)
+    parts.state_dict = lambda: asked.append(1)
     with Rollouts(parts) as rollouts:
         rollouts.let(1)
         assert begins.wait(SOON_S)
@@ -218,7 +218,7 @@ def test_the_last_checkpoint_is_written_once(style, overlapped, loops) -> None:
 @pytest.mark.parametrize("style", DRIVEN)
 def test_what_is_trained_beside_a_step_is_told_with_the_step(style, overlapped, loops) -> None:
     parts, rows = overlapped(steps=4, style=style), []
-    parts.record = lambda role, metrics, *, step: rows.append((role, step, metrics))
+    loops.observe(parts, lambda role, metrics, *, step: rows.append((role, step, metrics)))
     loops.before(parts, "train_step", lambda step: time.sleep(0.02))
 
     loops.of(parts).run()

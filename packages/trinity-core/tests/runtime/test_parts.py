@@ -10,11 +10,14 @@ from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import TrinityError
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
+from trinity.runtime.observers import record
 from trinity.runtime.parts import Parts
 from trinity.runtime.record.checkpoint import read_weights, write_weights
 from trinity.runtime.record.monitors import Monitors
 from trinity.runtime.record.progress import Progress
+from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.restore import load_engines
+from trinity.runtime.rollouts import explorer_state
 
 
 class Monitor:
@@ -33,11 +36,11 @@ class Monitor:
 
 
 @pytest.fixture
-def parts():
+def parts(tmp_path):
     nothing = SimpleNamespace()
     return Parts(
         config=Config(),
-        rundir=nothing,
+        rundir=RunDir(tmp_path),
         info=nothing,
         manager=SimpleNamespace(call=lambda *_, **__: []),
         display=nothing,
@@ -50,7 +53,7 @@ def test_a_monitor_that_fails_is_named_once_and_the_others_go_on(parts, caplog) 
     parts.observers = [Monitors({"trainer": [broken, whole]})]
 
     for step in (1, 2, 3, 4):
-        parts.record("trainer", {"actor/loss": 1.0}, step=step)
+        record(parts, "trainer", {"actor/loss": 1.0}, step=step)
     parts.close()
 
     assert whole.steps == [1, 2, 3, 4]
@@ -68,7 +71,7 @@ def test_a_monitor_that_is_well_again_gets_the_later_steps(parts, caplog) -> Non
 
     for step in range(1, 8):
         monitor.breaks = step in {2, 3, 5, 6}  # never three times in a row
-        parts.record("trainer", {"actor/loss": 1.0}, step=step)
+        record(parts, "trainer", {"actor/loss": 1.0}, step=step)
 
     assert monitor.steps == [1, 4, 7]
     assert len(caplog.records) == 1
@@ -80,7 +83,7 @@ def test_a_full_disk_is_no_monitors_failure(parts) -> None:
     parts.observers = [Monitors({"trainer": [full]})]
 
     with pytest.raises(OSError, match="No space left"):
-        parts.record("trainer", {"actor/loss": 1.0}, step=1)
+        record(parts, "trainer", {"actor/loss": 1.0}, step=1)
 
 
 def test_what_is_no_number_ends_no_monitor(parts, tmp_path, caplog) -> None:
@@ -88,7 +91,7 @@ def test_what_is_no_number_ends_no_monitor(parts, tmp_path, caplog) -> None:
 
     for step in (1, 2):
         metrics = {"experience_pipeline/selector": {"a": [1, 2], "b": {"c": 0.5}}, "x": "text"}
-        parts.record("explorer", metrics | {"rollout/reward": float("inf")}, step=step)
+        record(parts, "explorer", metrics | {"rollout/reward": float("inf")}, step=step)
 
     assert read_metrics(tmp_path) == [
         {
@@ -210,7 +213,7 @@ def test_where_the_explorer_stands_is_a_copy_of_what_a_selector_goes_on_changing
     seen = [1]
     parts.explorer = SimpleNamespace(state_dict=lambda: {"files": {}, "seen": seen})
 
-    state = parts.explorer_state()
+    state = explorer_state(parts)
     seen.append(2)
 
     assert state["seen"] == [1]

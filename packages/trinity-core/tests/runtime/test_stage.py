@@ -84,6 +84,7 @@ def test_after_a_change_of_style_the_engines_have_the_weights_that_they_got_at_t
     policy = policy_of(Config())
     parts = SimpleNamespace(
         storage=None, explorer=None, strategy=None, groups=None, policy=policy,
+        audit=SimpleNamespace(is_on=False),
         rollouts=RolloutBuffer(policy, batch=1),
         trainer=SimpleNamespace(snapshot=lambda copy: 3),
         sync=SimpleNamespace(sync=lambda snapshot: synced.append(snapshot())),

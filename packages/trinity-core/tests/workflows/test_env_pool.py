@@ -13,7 +13,7 @@ from trinity.common.workflows.env_pool import EnvPool, end_free_environments, sh
 from trinity.common.workflows.env_process import EnvProcess
 from trinity.errors import EnvError
 from trinity.explorer.requests import requests_of
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity.extend import get_manager
 from trinity_testing.builders import a_task
 from trinity_testing.check import CheckContext, Skipped

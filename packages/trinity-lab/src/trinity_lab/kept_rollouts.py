@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from trinity.buffer.file import older_half
+from trinity.buffer.step_file import older_half
 from trinity.buffer.task_source import Taskset, training_sections
 from trinity.common.config import Config
 from trinity.common.config.kept import kept_settings

@@ -281,6 +281,9 @@ class Rows:
     def read_for(self, step: int) -> None:
         """Read the same for each step."""
 
+    def counts(self) -> dict[str, int]:
+        return {}
+
 
 def _ignore(*_: object, **__: object) -> None:
     """Do nothing."""
@@ -317,6 +320,8 @@ class SimulatedParts:
         self.info, self.in_hand = SimpleNamespace(stage=""), ()
         self.explorer = self.trainer = self.strategy = self
         self.sync = SimpleNamespace(sync=self._sync)
+        self.audit = SimpleNamespace(is_on=False, stepped=lambda metrics, step: metrics)
+        self.observers: list[Any] = []  # nothing is recorded
         self.storage: Any = Rows()
         self.source: Any = ReadyRows(self.storage, self.rollouts)
         self.groups = self.own_groups = self._make_groups() if self.policy.in_groups else None
@@ -352,11 +357,8 @@ class SimulatedParts:
         self.clock.wait(self.setup.sync.draw(self.dice))
         return int(self.loop.progress.weights_version)
 
-    def explorer_state(self) -> dict[str, Any]:
-        return {}
+    def state_dict(self) -> dict[str, Any]:
+        return {"files": {}}
 
-    def buffer_counts(self) -> dict[str, float]:
-        return {}
-
-    # nothing is shown, recorded or saved
-    record = snapshot = note_trained = save_progress = save = put_back_batch = staticmethod(_ignore)
+    # nothing is shown or saved
+    snapshot = save_progress = save = put_back_batch = staticmethod(_ignore)

@@ -6,26 +6,25 @@ import asyncio
 import copy
 import inspect
 import logging
-import math
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.advantage_fn.base import apply_advantage
+from trinity.buffer.operator_results import checked, without_feedback
 from trinity.common.batch import ExperienceBatch
-from trinity.common.experience import Experience
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.common.operators import ExperienceOperatorV1
-from trinity.common.ports import RowValues
 from trinity.common.workflows.recorded_env import ENVIRONMENT
-from trinity.errors import BufferClosedError, PluginError
-from trinity.extend.manager import owner_label
+from trinity.errors import BufferClosedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from trinity.algorithm.advantage_fn import AdvantageFn
-    from trinity.common.ports import ExperienceSink, OperatorPort
+    from trinity.common.experience import Experience
+    from trinity.common.ports import ExperienceSink, OperatorPort, RowValues
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class ExperiencePipeline:
         sink: where the experiences go.
         input_sink: also gets what the workflows returned, before the operators; None: nobody.
         plugin_digest: of the plugins in use; each experience carries it as ``info["plugins"]``.
-        look: is given the rows before and after the operators, and after the advantages.
+        audit: follows rows, as ``runtime/audited_rows.py`` does; None: nobody does.
     """
 
     def __init__(
@@ -53,9 +52,9 @@ class ExperiencePipeline:
         *,
         input_sink: ExperienceSink | None = None,
         plugin_digest: str = "",
-        look: Callable[[str, Sequence[Experience]], None] = lambda kind, rows: None,
+        audit: Any = None,  # Any: of the runtime, which stands above
     ) -> None:
-        self._look = look
+        self._audit = audit
         self._loop: asyncio.Runner | None = None  # None: no operator has awaited anything yet
         self._operators = list(operators)
         for operator in self._operators:
@@ -107,7 +106,7 @@ class ExperiencePipeline:
         self._look("", exps)
         for operator in self._operators:
             self._check()
-            exps, own = _checked(operator, self._finished(operator.process(exps)))
+            exps, own = checked(operator, self._finished(operator.process(exps)))
             own, outcomes = without_feedback(own)
             self._feedback |= outcomes
             numbers = self._numbers(own, of=type(operator).__qualname__)
@@ -119,13 +118,18 @@ class ExperiencePipeline:
             self._look("advantage_fn", exps)
         self._check()
         began = time.perf_counter()
-        self._sink.write(exps)
+        with nullcontext() if self._audit is None else self._audit.writing(exps):
+            self._sink.write(exps)
         return {
             **metrics,
             **own,
             "experience_pipeline/num_written": float(len(exps)),
             "time/write_s": time.perf_counter() - began,
         }
+
+    def _look(self, kind: str, exps: Sequence[Experience]) -> None:
+        if self._audit is not None:
+            self._audit.processed(kind, exps)
 
     def feedback(self) -> dict[str, RowValues]:
         """Return how the tasks of the last call went, by taskset, where an operator says so."""
@@ -193,73 +197,3 @@ def _without_environment(exp: Experience) -> Experience:
 
 async def _awaited(given: Any) -> Any:
     return await given
-
-
-def _checked(operator: OperatorPort, returned: object) -> tuple[list[Experience], Metrics]:
-    """Return what an operator made of the experiences.
-
-    Raises:
-        PluginError: it returned something else.
-    """
-    given = "None" if returned is None else f"a {type(returned).__name__}"
-    if isinstance(returned, (tuple, list)) and len(returned) == 2:
-        kept, metrics = returned
-        if isinstance(kept, (list, tuple)) and isinstance(metrics, dict):
-            return _each_once(operator, kept), metrics
-        if isinstance(returned, tuple):
-            given = f"a {type(kept).__name__} and a {type(metrics).__name__}"
-    raise PluginError(
-        f"experience operator {owner_label(operator)} returned {given}. Return a list of "
-        f"experiences and a dict of metrics."
-    )
-
-
-def _each_once(operator: OperatorPort, kept: Sequence[object]) -> list[Experience]:
-    """Return the experiences that an operator leaves.
-
-    Raises:
-        PluginError: one is none, or stands there twice and would be trained twice.
-    """
-    seen: set[int] = set()
-    rows: list[Experience] = []
-    for row in kept:
-        if not isinstance(row, Experience):
-            wrong = f"a {type(row).__name__} among the experiences. Return experiences alone"
-        elif id(row) in seen:
-            wrong = f"the experience {row.eid} twice. Return each once, or a copy.deepcopy() of it"
-        else:
-            seen.add(id(row))
-            rows.append(row)
-            continue
-        raise PluginError(f"experience operator {owner_label(operator)} returned {wrong}.")
-    return rows
-
-
-SELECTOR_METRIC = "selector_metric"  # the published name
-
-
-def without_feedback(
-    metrics: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, RowValues]]:
-    """Return an operator's metrics (Any: of any form), and apart what it says of its tasks.
-
-    What stands under the name in another form stays a metric.
-    """
-    given = metrics.get(SELECTOR_METRIC)
-    if not isinstance(given, dict):
-        return dict(metrics), {}
-    outcomes = {str(taskset): _row_values(entry) for taskset, entry in given.items()}
-    whole = {taskset: rows for taskset, rows in outcomes.items() if rows is not None}
-    if len(whole) < len(given):
-        return dict(metrics), {}
-    return {name: value for name, value in metrics.items() if name != SELECTOR_METRIC}, whole
-
-
-def _row_values(entry: Any) -> RowValues | None:  # Any: what somebody's operator returned
-    try:
-        indices = [int(index) for index in entry["indices"]]
-        values = [float(value) for value in entry["values"]]
-    except (KeyError, TypeError, ValueError):
-        return None
-    is_whole = len(indices) == len(values) and all(map(math.isfinite, values))
-    return RowValues(indices=indices, values=values) if is_whole else None

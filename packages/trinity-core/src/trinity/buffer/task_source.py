@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from trinity.buffer.row_checks import check_rows
 from trinity.buffer.row_files import load_rows
-from trinity.common.config import FormatConfig
-from trinity.common.rows import NO_CELL, cell, no_such_key, no_text, no_value
 from trinity.common.workflows import Task
 from trinity.errors import DataError
 from trinity.extend import KINDS, get_manager
@@ -20,12 +18,7 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config, TasksetConfig
     from trinity.common.ports import RowValues, TaskSelector
-    from trinity.common.rows import Rows
     from trinity.extend import Component
-
-
-_DEFAULTS = FormatConfig()
-logger = logging.getLogger(__name__)
 
 
 class Taskset:
@@ -62,25 +55,10 @@ class Taskset:
             subset_name=config.subset_name,
             setting=f"{setting}.path",
         )
-        for name in ("prompt_key", "response_key"):
-            _check_key(self.rows, getattr(config.format, name), setting=name)
-        self._check_values()
+        check_rows(self.rows, config.format, name=self.name)
 
     def __len__(self) -> int:
         return len(self.rows)
-
-    def _check_values(self) -> None:
-        """Refuse a null prompt; warn of an empty prompt and of a null answer."""
-        keys = self.config.format
-        null = _rows_with(self.rows, keys.prompt_key, None)
-        if null:
-            origin = str(self.rows.origin(null[0]))
-            raise DataError(no_value(origin, key=keys.prompt_key, setting="prompt_key"))
-        for setting, value in (("prompt_key", ""), ("response_key", None)):
-            key = getattr(keys, setting)
-            origins = [str(self.rows.origin(one)) for one in _rows_with(self.rows, key, value)]
-            if origins:
-                logger.warning("%s: %s", self.name, no_text(origins, key=key, setting=setting))
 
     def task(self, number: int) -> Task:
         """Return the task of a row."""
@@ -125,35 +103,6 @@ class Taskset:
 
 def _named(row: dict[str, Any], key: str) -> str | None:
     return row.get(key) if key else None
-
-
-def _check_key(rows: Rows, key: str, *, setting: str) -> None:
-    """Raise for the first row without the key, if any row has it or somebody asked for it.
-
-    A workflow that reads its rows by itself needs no key, so the default key may be missing from
-    all rows.
-    """
-    without = _rows_without(rows, key)
-    is_asked_for = key != getattr(_DEFAULTS, setting)
-    if without and (is_asked_for or len(without) < len(rows)):
-        number = without[0]
-        origin = str(rows.origin(number))
-        raise DataError(no_such_key(origin, key=key, row=rows[number], setting=setting))
-
-
-def _rows_without(rows: Rows, key: str) -> list[int]:
-    if rows.columns is not None and (key in rows.columns or "." not in key):
-        return [] if key in rows.columns else list(range(len(rows)))
-    return [number for number in range(len(rows)) if cell(rows[number], key) is NO_CELL]
-
-
-def _rows_with(rows: Rows, key: str, value: str | None) -> list[int]:
-    """Return the rows that hold a value; of a table only nulls, read where it has any."""
-    if rows.columns is not None and "." not in key:
-        table: Any = rows.table  # Any: of ``datasets``
-        if key not in rows.columns or value is not None or not table.data[key].null_count:
-            return []
-    return [number for number in range(len(rows)) if cell(rows[number], key) == value]
 
 
 class TaskSource:

@@ -5,52 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from trinity.common.secret_names import secrets_of
-from trinity.common.secrets import masked, num_pending, remember
+from trinity.common.secrets import MaskedStream, remember
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import TextIO
-
-
-class MaskedStream:
-    """A text stream that writes no secret.
-
-    Args:
-        stream: that is written to.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._held = ""  # may be the beginning of a secret, which the next write ends
-
-    def write(self, text: str) -> int:
-        """Write the text; return its length, as a stream does."""
-        if not isinstance(text, str):
-            return self._stream.write(text)
-        whole = self._held + text
-        shown = len(whole) - num_pending(whole)
-        self._held = whole[shown:]
-        self._stream.write(masked(whole[:shown]))
-        return len(text)
-
-    def end(self) -> None:
-        """Write what was held back."""
-        held, self._held = self._held, ""
-        self._stream.write(masked(held))
-        self._stream.flush()
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write each."""
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:  # Any: as the stream's own
-        return getattr(self._stream, name)
+    from collections.abc import Iterator, Sequence
 
 
 @contextmanager

@@ -17,9 +17,11 @@ from trinity.common.secret_names import IN_ADDRESS, MASK, OPTION, is_secret, nam
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
+    from typing import TextIO
 
 __all__ = [
     "MASKED",
+    "MaskedStream",
     "Masker",
     "known_secrets",
     "masked",
@@ -145,6 +147,42 @@ def masked_values(value: Any) -> Any:
 def masked_setting(path: str, value: Any, *, declared: Collection[str] = ()) -> Any:
     """Return a value of a configuration as it may be written down (Any: yaml)."""
     return _masker.setting(path, value, declared=declared)
+
+
+class MaskedStream:
+    """A text stream that writes no secret.
+
+    Args:
+        stream: that is written to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._held = ""  # may be the beginning of a secret, which the next write ends
+
+    def write(self, text: str) -> int:
+        """Write the text; return its length, as a stream does."""
+        if not isinstance(text, str):
+            return self._stream.write(text)
+        whole = self._held + text
+        shown = len(whole) - num_pending(whole)
+        self._held = whole[shown:]
+        self._stream.write(masked(whole[:shown]))
+        return len(text)
+
+    def end(self) -> None:
+        """Write what was held back."""
+        held, self._held = self._held, ""
+        self._stream.write(masked(held))
+        self._stream.flush()
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:  # Any: as the stream's own
+        return getattr(self._stream, name)
 
 
 def _hidden_option(found: re.Match[str]) -> str:

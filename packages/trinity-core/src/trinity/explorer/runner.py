@@ -15,7 +15,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.outcome import Outcome
 from trinity.common.secrets import masked_values
 from trinity.common.workflows.env_pool import end_free_environments
-from trinity.common.workflows.recorded_env import ENVIRONMENT
+from trinity.common.workflows.recorded_env import ENVIRONMENT, Recording
 from trinity.errors import EnvError
 from trinity.explorer.event_loop import EventLoopThread
 from trinity.explorer.failure import FATAL, failure_of, traceback_text
@@ -271,3 +271,8 @@ def _is_resettable(workflow: Workflow) -> bool:
     """Return what ``resettable()`` says; a property or attribute of that name counts too."""
     answer = workflow.resettable
     return bool(answer() if callable(answer) else answer)
+
+
+def recording_of(order: RolloutRequest) -> Recording | None:
+    """Return what keeps the environments of a run that is trained on and was made alone."""
+    return None if order.task.is_eval or order.num_runs > 1 else Recording()

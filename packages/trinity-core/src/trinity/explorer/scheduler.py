@@ -25,13 +25,10 @@ import time
 import traceback
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trinity.common.outcome import RunFailure
-from trinity.common.ports import RunKey
-from trinity.common.workflows.recorded_env import Recording
 from trinity.errors import RunFailedError
-from trinity.explorer.event_loop import EventLoopThread
 from trinity.explorer.failure import TracebackLog, cut_short, stack_text, timed_out
 from trinity.explorer.requests import (
     RequestBatch,
@@ -46,9 +43,8 @@ from trinity.explorer.runner import RolloutAttempt, Runner
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from trinity.common.config import Config
-    from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import EndpointOpener, RolloutEngine
+    from trinity.explorer.event_loop import EventLoopThread
     from trinity.explorer.requests import RequestGroup, RolloutRequest
 
 
@@ -86,13 +82,9 @@ class Scheduler:
         self._idle: list[Slot] = []
         self._abandoned: list[Slot] = []
         self._num_slots_made = 0
-        self._running: dict[
-            RunningRollout, None
-        ] = {}  # the one whose time is up first stands first
+        self._running: dict[RunningRollout, None] = {}  # whose time is up first stands first
         self._queues = RequestQueues(len(engines), limits)
-        self._done: list[
-            tuple[Hashable, list[RolloutResult]]
-        ] = []  # that began, and nobody asked for
+        self._done: list[tuple[Hashable, list[RolloutResult]]] = []  # that nobody asked for yet
         self._error: BaseException | None = None  # ends the run
         # A thread that waits for Python's lock wakes up once an interval to ask for it: with
         # thousands of them at 5 ms, waking up would be all that the processor does.
@@ -393,57 +385,6 @@ class Scheduler:
 
     def _runner(self, order: RolloutRequest) -> Runner:
         return self._runners[order.key.task % len(self._runners)]
-
-
-def build_scheduler(
-    config: Config,
-    *,
-    engines: Sequence[RolloutEngine],
-    names: Sequence[str] = (),
-    model: ModelWrapper,
-    auxiliary_models: Sequence[Any] = (),
-    endpoints: EndpointOpener | None = None,
-) -> Scheduler:
-    """Return a scheduler over these engines.
-
-    Args:
-        config: a resolved configuration.
-        engines: copies of one model.
-        names: of the engines; by default engine-0, engine-1, ...
-        model: a wrapper of the first engine; each run gets one of its own.
-        auxiliary_models: handed to every workflow.
-        endpoints: opens those of the runs; closed with the scheduler.
-    """
-    loop = EventLoopThread()
-    runners = [
-        Runner(
-            model.for_run(RunKey(), engine=engine),
-            auxiliary_models=auxiliary_models,
-            loop=loop,
-            environments=_kept if config.buffer.record_samples else lambda _: None,
-            engine_name=name,
-        )
-        for engine, name in zip(engines, names or _numbered(len(engines)), strict=True)
-    ]
-    explorer = config.explorer
-    limits = RolloutLimits(
-        num_slots=explorer.runner_per_model,
-        timeout_s=explorer.max_timeout,
-        max_attempts=explorer.max_retry_times + 1,
-        can_fail=explorer.on_failed_run == "drop",
-        mode=explorer.concurrent_mode,
-        max_at_once=explorer.max_repeat_times_per_runner,
-    )
-    return Scheduler(runners, engines=engines, loop=loop, limits=limits, endpoints=endpoints)
-
-
-def _numbered(count: int) -> list[str]:
-    return [f"engine-{number}" for number in range(count)]
-
-
-def _kept(order: RolloutRequest) -> Recording | None:
-    """Return what keeps the environments of a run that is trained on and was made alone."""
-    return None if order.task.is_eval or order.num_runs > 1 else Recording()
 
 
 class Slot:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.inference_model import engine_arguments, parameters_of
+from trinity.common.ports import Storage
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
-from trinity.runtime.audited_rows import AuditedStorage
+from trinity.runtime.audited_rows import AuditedSource
 from trinity.runtime.group_storage import GroupStorage, group_storage_of
 from trinity.runtime.plugin_adapter import abilities_in, adapted
 from trinity.runtime.ready import ReadyGroups, ReadyRows
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from trinity.algorithm import SampleStrategy
     from trinity.algorithm.sample_strategy.strategies import CheckedStrategy
-    from trinity.buffer.file import RolloutFile
     from trinity.buffer.pipeline import ExperiencePipeline
+    from trinity.buffer.step_file import RolloutFile
     from trinity.buffer.task_source import TaskSource
     from trinity.common.config import Config, ExperienceBufferConfig
     from trinity.common.config.inference_model import InferenceModelConfig
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         EndpointOpener,
         ExperienceSink,
         Monitor,
-        Storage,
         StorageUse,
         StrategySource,
         SyncMethod,
@@ -120,26 +120,29 @@ def make_strategy(
     manager: PluginManager,
     *,
     source: Storage | ReadyRows | ReadyGroups,
+    storage: Storage,
     chat_format: ChatFormat | None,
     rows: RowAudit | None = None,
 ) -> CheckedStrategy:
     """Return the sample strategy, reading from ``source`` and from the auxiliary buffers.
 
-    ``rows`` looks at what it reads and gives; None: nobody does.
+    ``storage`` is told which step reads; ``rows``, if any, looks at what is read and given.
     """
     from trinity.algorithm.sample_strategy.strategies import CheckedStrategy
 
     strategy = _strategy(config, manager)
     strategy.bind(
         {
-            "experience_buffer": source if rows is None else AuditedStorage(source, rows),
+            "experience_buffer": source if rows is None else AuditedSource(source, rows),
             **_auxiliary_sources(config, manager, chat_format=chat_format),
         },
         train_batch_size=config.buffer.train_batch_size,
         read_timeout_s=config.buffer.trainer_input.experience_buffer.max_read_timeout,
     )
     return CheckedStrategy(
-        strategy, read_for=source.read_for, sampled=None if rows is None else rows.sampled
+        strategy,
+        read_for=None if type(storage).read_for is Storage.read_for else storage.read_for,
+        sampled=None if rows is None else rows.sampled,
     )
 
 
@@ -302,17 +305,16 @@ def make_experience_pipeline(
     return ExperiencePipeline(
         operators,
         advantage_fn,
-        sink if rows is None else AuditedStorage(sink, rows),
+        sink,
         input_sink=_raw_experiences(config, rundir=rundir),
         plugin_digest=manager.digest(),
-        **({} if rows is None else {"look": rows.processed}),
+        audit=rows,
     )
 
 
 def _raw_experiences(config: Config, *, rundir: RunDir) -> RolloutFile | None:
     """Return where the newest rollouts are kept as the workflow gave them; None: nowhere."""
-    from trinity.buffer.file import FileStorage, RolloutFile
-    from trinity.common.config import ExperienceBufferConfig
+    from trinity.buffer.step_file import RolloutFile
 
     settings = config.data_processor.experience_pipeline
     if not settings.save_input:
@@ -320,8 +322,7 @@ def _raw_experiences(config: Config, *, rundir: RunDir) -> RolloutFile | None:
     path = Path(settings.input_save_path or rundir.buffer / "explorer_output.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     setting = "data_processor.experience_pipeline.input_save_path"
-    storage = FileStorage(ExperienceBufferConfig(), path=path, setting=setting)
-    return RolloutFile(storage, path=path, max_bytes=settings.max_input_gb * 1e9)
+    return RolloutFile(path, setting=setting, max_bytes=settings.max_input_gb * 1e9)
 
 
 def make_monitors(

@@ -3,7 +3,7 @@
     rows: written = read + dropped with a reason        audited_rows.py
     rows, batches: nobody changes them, later either    audited_rows.py, trainer/step_audit.py
     log-probabilities: the rollout's are the policy's   trainer/step_audit.py, one micro-batch
-    weights: the engines have the trainer's             AuditedSync
+    weights: the engines have the trainer's             audited_sync
     metrics: what goes in comes out                     Monitors, by `logged`
 
 Weights and metrics are looked at ``NUM_ALWAYS`` times, and from then on while that has taken less
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.check_names import is_own, named_parts
 from trinity.common.config.parts import NamedParts
 from trinity.common.metrics import numbers_in
-from trinity.common.ports import SyncMethod
 from trinity.common.weight_digest import WeightDigest, differing, digest_of
 from trinity.errors import PluginError
 from trinity.runtime.observers import Observer
@@ -202,45 +201,44 @@ class Audit(Observer):
         return ", ".join(f"{one.kind} {one.name} ({one.origin})" for one in strange) or kinds[0]
 
 
-class AuditedSync(SyncMethod):
-    """A sync method after which the weights are compared."""
+def audited_sync(parts: Parts, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
+    """Bring weights to the engines, compare theirs with these, and return the engines' version."""
+    sync, audit = parts.sync, parts.audit
+    assert sync is not None
+    if not audit.is_on:
+        return sync.sync(snapshot)
+    given: list[WeightSnapshot] = []  # none, where the method does without
 
-    def __init__(self, method: SyncMethod, parts: Parts) -> None:
-        self._method, self._parts = method, parts
+    def noted() -> WeightSnapshot:
+        given.append(snapshot())
+        return given[-1]
 
-    def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
-        given: list[WeightSnapshot] = []  # none, where the method does without
+    version = sync.sync(noted)
+    if given and version != given[-1].version:
+        message = f"it says that it brought version {version!r}, not {given[-1].version}"
+        audit.found("weights", ["sync_method"], message)
+    audit.synced = given[-1].version if given else version
+    with audit.timed("weights") as has_time:
+        own, engines = _digests(parts, given) if has_time else (None, {})
+        if own is not None:
+            audit.compare_weights(own, engines)
+    return version
 
-        def noted() -> WeightSnapshot:
-            given.append(snapshot())
-            return given[-1]
 
-        version, audit = self._method.sync(noted), self._parts.audit
-        if given and version != given[-1].version:
-            message = f"it says that it brought version {version!r}, not {given[-1].version}"
-            audit.found("weights", ["sync_method"], message)
-        audit.synced = given[-1].version if given else version
-        with audit.timed("weights") as has_time:
-            own, engines = self._digests(given, audit.synced) if has_time else (None, {})
-            if own is not None:
-                audit.compare_weights(own, engines)
-        return version
-
-    def _digests(
-        self, given: list[WeightSnapshot], version: int
-    ) -> tuple[WeightDigest | None, Mapping[str, WeightDigest | None]]:
-        """Return the digests of the trainer's weights and of the engines', as far as they say."""
-        parts = self._parts
-        assert parts.trainer is not None
-        try:
-            own = parts.trainer.weight_digest()
-            own = digest_of(given[-1].tensors) if own is None and given else own
-            if parts.engine_weights is not None:
-                return own, parts.engine_weights.digests(version)
-            return own, {f"engine-{n}": one.weight_digest() for n, one in enumerate(parts.engines)}
-        except Exception as error:  # noqa: BLE001 -- a run must not end by being looked at
-            logger.warning("audit: the weights cannot be compared: %s", error)
-            return None, {}
+def _digests(
+    parts: Parts, given: list[WeightSnapshot]
+) -> tuple[WeightDigest | None, Mapping[str, WeightDigest | None]]:
+    """Return the digests of the trainer's weights and of the engines', as far as they say."""
+    assert parts.trainer is not None
+    try:
+        own = parts.trainer.weight_digest()
+        own = digest_of(given[-1].tensors) if own is None and given else own
+        if parts.engine_weights is not None:
+            return own, parts.engine_weights.digests(parts.audit.synced)
+        return own, {f"engine-{n}": one.weight_digest() for n, one in enumerate(parts.engines)}
+    except Exception as error:  # noqa: BLE001 -- a run must not end by being looked at
+        logger.warning("audit: the weights cannot be compared: %s", error)
+        return None, {}
 
 
 def _is_same(given: float, out: Any) -> bool:

@@ -1,6 +1,6 @@
 """Follow each row from where it is written to where it is trained, by a digest of what it holds.
 
-    pipeline -> AuditedStorage.write -> storage -> AuditedStorage.read -> strategy -> trainer
+    pipeline --writing()--> storage --AuditedSource.read--> strategy --sampled()--> trainer
 
 A row *waits* in the storage, is *held* by the strategy, or is *in hand* of the trainer. One that
 disappears between two of these was dropped, and has a reason: it is too old, or the strategy counts
@@ -273,26 +273,27 @@ def row_audit_of(parts: Parts) -> RowAudit:
     )
 
 
-class AuditedStorage:
-    """A storage, or what of it is ready, whose reads and writes are followed (Any: either)."""
+class AuditedSource:
+    """What a strategy reads from, whose reads are followed.
 
-    def __init__(self, storage: Any, rows: RowAudit) -> None:
-        self._storage, self._rows = storage, rows
+    Args:
+        source: a storage, or what of it is ready (Any: either).
+        rows: follows them.
+    """
 
-    def write(self, experiences: Sequence[Experience]) -> None:
-        with self._rows.writing(experiences):
-            self._storage.write(experiences)
+    def __init__(self, source: Any, rows: RowAudit) -> None:
+        self._source, self._rows = source, rows
 
     def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Experience]:
-        rows: list[Experience] = self._storage.read(
+        rows: list[Experience] = self._source.read(
             count, timeout_s=timeout_s, min_model_version=min_model_version
         )
         self._rows.read(rows, min_model_version=min_model_version)
         return rows
 
     def put_back(self, experiences: Sequence[Experience]) -> None:
-        self._storage.put_back(experiences)
+        self._source.put_back(experiences)
         self._rows.put_back(experiences)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
+        return getattr(self._source, name)

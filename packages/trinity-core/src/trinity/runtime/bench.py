@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.ports import WeightSnapshot, WeightVersion
 from trinity.errors import CheckpointError
+from trinity.runtime.observers import record
 from trinity.runtime.record.checkpoint import check_model
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _evaluate(parts: Parts, checkpoint: Checkpoint | None) -> Metrics:
             engine.load_weights(snapshot)
     evaluated = parts.explorer.evaluate(step)
     metrics = {f"bench/{name.removeprefix('eval/')}": value for name, value in evaluated.items()}
-    parts.record("explorer", metrics, step=step)
+    record(parts, "explorer", metrics, step=step)
     parts.display.evaluated(step, evaluated)
     return evaluated
 

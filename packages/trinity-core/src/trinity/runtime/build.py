@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity.extend.kinds import KINDS
 from trinity.runtime.assembly import make_endpoints, make_engine, make_sync, make_trainer
 from trinity.runtime.auxiliary import make_auxiliary_models

@@ -28,6 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import PluginError
+from trinity.runtime.audit import audited_sync
 from trinity.runtime.error_context import boundary
 from trinity.runtime.observers import Observers
 from trinity.runtime.record.progress import Progress
@@ -201,7 +202,7 @@ class Loop:
         if parts.sync is not None and parts.trainer is not None:
             with boundary(f"the sync after explore step {progress.explore_steps}"):
                 if is_newer:
-                    version = parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+                    version = audited_sync(parts, partial(parts.trainer.snapshot, copy=False))
             self._observers.synced(version, began=began)
         with self._buffer.changed:
             self._buffer.weights_synced(version=progress.weights_version, last=last)

@@ -15,12 +15,14 @@ from trinity.common.config.check_names import is_own
 from trinity.common.metrics import numbers_in, with_prefix
 from trinity.errors import TrinityError
 from trinity.runtime.determinism import reads_in_order
+from trinity.runtime.plugin_adapter import abilities_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
+    from trinity.common.ports import Storage
     from trinity.explorer.explorer import ExploreResult
     from trinity.explorer.rollout_buffer import RolloutBuffer
     from trinity.extend import PluginManager
@@ -84,6 +86,23 @@ class StepHook(Observer):
             self._step_finished(step=step, metrics=numbers)
 
 
+def record(parts: Parts, role: str, metrics: Mapping[str, object], *, step: int) -> None:
+    """Give the metrics of a step to all observers.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if role == "trainer":
+        metrics = parts.audit.stepped(metrics, step=step)
+    for observer in parts.observers:
+        observer.record(role, metrics, step=step)
+
+
+def counts_of(storage: Storage) -> Metrics:
+    """Return what became of the experiences in a replay buffer; empty: it does not say."""
+    return {name: float(count) for name, count in storage.counts().items()}
+
+
 class Observers:
     """Says to all observers of a stage, and to its display, what the loop did and how long it took.
 
@@ -97,6 +116,7 @@ class Observers:
         self._staleness = Staleness(
             parts.rollouts, in_turns=schedule.in_turns, is_bound=_is_bound(parts)
         )
+        self._has_counts = "counts" in abilities_in(parts.storage, "storage")
         self._step_began: float | None = None  # of what follows the last sync
         self._last_end: float | None = None  # of a train step
         self._trained_at: deque[tuple[float, float]] = deque()  # beside a step that has not ended
@@ -132,7 +152,7 @@ class Observers:
             if not self._schedule.in_turns:
                 times["time/trained_beside_s"] = self._trained_beside(began, began + seconds)
             metrics = times | metrics
-        parts.record("explorer", metrics, step=step)
+        record(parts, "explorer", metrics, step=step)
         parts.display.explored(step, metrics)
         if not result.num_experiences:
             logger.warning("step %d left nothing to train on", step)
@@ -153,14 +173,17 @@ class Observers:
             TrinityError: a row is older than it can be.
         """
         parts, step, ended = self._parts, self._schedule.progress.train_steps, time.perf_counter()
-        parts.note_trained(step, batch)
+        for observer in parts.observers:
+            observer.trained(step, batch)
         if not self._schedule.in_turns:
             self._trained_at.append((began, ended))
-        metrics |= sampled | with_prefix("buffer", parts.buffer_counts())
+        metrics |= sampled
+        if self._has_counts and parts.storage is not None:
+            metrics |= with_prefix("buffer", counts_of(parts.storage))
         metrics |= {"time/sample_s": sampled_s, "time/train_s": ended - began}
         metrics |= self._idle(ended - began, ended=ended)
         metrics |= self._staleness.of_step(step, sampled, num_rows=len(batch))
-        parts.record("trainer", metrics, step=step)
+        record(parts, "trainer", metrics, step=step)
         parts.display.trained(step, metrics)
 
     def synced(self, version: int, *, began: float) -> None:
@@ -174,14 +197,14 @@ class Observers:
             "time/step_s": step_s,
             "sync/model_version": float(version),
         }
-        self._parts.record("synchronizer", metrics, step=self._schedule.progress.explore_steps)
+        record(self._parts, "synchronizer", metrics, step=self._schedule.progress.explore_steps)
 
     def evaluated(self, metrics: Metrics, seconds: float) -> None:
         parts, progress = self._parts, self._schedule.progress
         progress.note_evaluation(metrics)
         version = {"sync/model_version": float(progress.weights_version)} if parts.sync else {}
         told = version | metrics | {"time/eval_s": seconds}
-        parts.record("explorer", told, step=progress.explore_steps)
+        record(parts, "explorer", told, step=progress.explore_steps)
         parts.display.evaluated(progress.explore_steps, metrics)
 
     def _trained_beside(self, began: float, ended: float) -> float:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trinity.common.sync_policy import policy_of
 from trinity.errors import TrinityError
@@ -14,10 +13,9 @@ from trinity.runtime.audit import Audit
 from trinity.runtime.checkpoint_writer import CheckpointWriter
 from trinity.runtime.error_context import try_to
 from trinity.runtime.record.checkpoint import CheckpointStore
-from trinity.runtime.record.rewind import GrowingFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from trinity.common.config import Config
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from trinity.runtime.display import Display
     from trinity.runtime.interrupt import Interrupt
     from trinity.runtime.observers import Observer
+    from trinity.runtime.record.rewind import GrowingFiles
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.roles import (
         BatchSource,
@@ -82,14 +81,15 @@ class Parts:
     policy: SyncPolicy = field(init=False)  # when weights move
     writer: CheckpointWriter = field(init=False)  # of all that they hold
     rollouts: RolloutBuffer = field(init=False)  # slots, and what of them may be trained
+    files: GrowingFiles = field(init=False, repr=False)  # that the stage, which sets it, appends to
     in_turns: bool = True  # whether no rollout begins beside a train step
     explorer: ExplorerRole | None = None
     groups: GroupsRole | None = None  # the explorer, where groups begin one by one
     engines: Sequence[RolloutEngine] = ()
     trainer: Trainer | None = None
-    strategy: BatchSource | None = None
+    strategy: BatchSource | None = None  # the sample strategy, in a CheckedStrategy
     source: ReadySource | None = None
-    storage: Storage | None = None
+    storage: Storage | None = None  # the strategy reads it by an AuditedSource
     sync: SyncMethod | None = None
     writing: WritingRole | None = None  # between the explorer and the storage
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
@@ -103,20 +103,12 @@ class Parts:
     has_evaluation: bool = False
     stop_reason: str = ""  # why an advisor ends the run
     in_hand: Sequence[Experience] = ()  # the batch that was read and is not trained yet
-    growing: GrowingFiles | None = None  # what the stage appends to; None: seen for the first time
 
     def __post_init__(self) -> None:
         self.audit = Audit(self.config, self.manager)
         self.writer = CheckpointWriter(self)
         self.policy = policy_of(self.config)
         self.rollouts = RolloutBuffer(self.policy, batch=1)
-
-    @property
-    def files(self) -> GrowingFiles:
-        """Return the files that the stage appends to."""
-        if self.growing is None:
-            self.growing = GrowingFiles(self.config, rundir=self.rundir)
-        return self.growing
 
     @property
     def total_steps(self) -> int:
@@ -132,36 +124,6 @@ class Parts:
         """Return the checkpoints of this stage."""
         return CheckpointStore(self.rundir.path)
 
-    def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
-        """Give the metrics of a step to all observers.
-
-        Raises:
-            OSError: the disk is full.
-        """
-        if role == "trainer":
-            metrics = self.audit.stepped(metrics, step=step)
-        for observer in self.observers:
-            observer.record(role, metrics, step=step)
-
-    def note_trained(self, step: int, experiences: Sequence[Experience]) -> None:
-        """Tell all observers which experiences an optimizer step used.
-
-        Raises:
-            CheckpointError: it cannot be written.
-        """
-        for observer in self.observers:
-            observer.trained(step, experiences)
-
-    def explorer_state(self) -> dict[str, Any]:
-        """Return where the explorer stands in its tasks and in what it writes, as it is now.
-
-        A copy: a selector may give what it goes on changing, beside a checkpoint too.
-        """
-        if self.explorer is None:
-            return {}
-        state = copy.deepcopy(self.explorer.state_dict())
-        return state if "files" in state else {**state, "files": self.files.of_explorer.marks()}
-
     def put_back_batch(self) -> None:
         """Give the buffer back the batch that was read last and could not be trained."""
         batch, self.in_hand = self.in_hand, ()
@@ -169,11 +131,6 @@ class Parts:
             self.strategy.put_back(batch)
         if self.groups is not None:
             self.groups.put_back()
-
-    def buffer_counts(self) -> dict[str, float]:
-        """Return what became of the experiences in a replay buffer; empty: there is none."""
-        counts = self.storage.counts() if self.storage is not None else {}
-        return {name: float(count) for name, count in counts.items()}
 
     def connect(self) -> None:
         """Let the workers wait for the other side, where that is a run of its own.

@@ -29,10 +29,6 @@ class _ReadySource:
         with self._buffer.changed:
             self._buffer.put_back(len(experiences))
 
-    def read_for(self, step: int) -> None:
-        """Tell the storage which train step reads from now on."""
-        self._stored.read_for(step)
-
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: the run's checkpoint holds the buffer."""
         return {}

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError, TrinityError
+from trinity.runtime.audit import audited_sync
 from trinity.runtime.parts import Restored
 from trinity.runtime.record.checkpoint import CheckpointStore, read_weights
 from trinity.runtime.record.progress import read_progress, read_rollouts
@@ -155,7 +156,7 @@ def restore(
             with _fitting("engines", place):
                 load_engines(parts, checkpoint.path, version=engines["version"])
         else:
-            parts.sync.sync(partial(parts.trainer.snapshot, copy=False))
+            audited_sync(parts, partial(parts.trainer.snapshot, copy=False))
             progress.weights_version = progress.train_steps  # from here on
         parts.rollouts.weights_synced(version=progress.weights_version, frees=not policy.in_rounds)
 
@@ -169,7 +170,7 @@ def load_engines(parts: Parts, checkpoint: Path, *, version: int) -> None:
     if parts.engine_weights is not None:
         parts.engine_weights.load(snapshot)
     elif parts.sync is not None:
-        parts.sync.sync(lambda: snapshot)
+        audited_sync(parts, lambda: snapshot)
 
 
 @contextmanager

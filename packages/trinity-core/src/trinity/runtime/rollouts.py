@@ -9,6 +9,7 @@ Where groups begin one by one the explorer runs them itself; here are then its e
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 import time
@@ -39,6 +40,17 @@ class RolloutEnd:
     state: dict[str, Any]  # of the explorer, before anything else began (Any: json)
     began: float  # by time.perf_counter
     seconds: float
+
+
+def explorer_state(parts: Parts) -> dict[str, Any]:
+    """Return where the explorer stands in its tasks and in what it writes, as it is now.
+
+    A copy: a selector may give what it goes on changing, beside a checkpoint too.
+    """
+    if parts.explorer is None:
+        return {}
+    state = copy.deepcopy(parts.explorer.state_dict())
+    return state if "files" in state else {**state, "files": parts.files.of_explorer.marks()}
 
 
 class Rollouts:
@@ -197,7 +209,7 @@ class Rollouts:
         """Return where the explorer stands; once the loop is over, files are another start's."""
         if self._is_stopped or self._parts.groups is not None:
             return {}
-        return self._parts.explorer_state()
+        return explorer_state(self._parts)
 
     def _put(self, end: RolloutEnd | BaseException) -> None:
         with self._buffer.changed:

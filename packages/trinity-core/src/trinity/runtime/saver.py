@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError, RayLostError, WorkerLostError
 from trinity.extend.watch import HungPartError
+from trinity.runtime.rollouts import explorer_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Saver:
             CheckpointError: it cannot be written.
         """
         if self._parts.groups is None:
-            self.explorer_state = self._parts.explorer_state()
+            self.explorer_state = explorer_state(self._parts)
         try:
             yield
         except (CheckpointError, WorkerLostError, RayLostError):
@@ -69,7 +70,7 @@ class Saver:
             if parts.groups is None:
                 self.explorer_state = {**self.explorer_state, "rollouts": buffer.state_dict()}
         if parts.groups is not None:
-            self.explorer_state, held = parts.explorer_state(), None
+            self.explorer_state, held = explorer_state(parts), None
         is_saved = held is not None and held == self._held
         write = parts.writer.save_progress if is_saved else parts.writer.save
         write(progress, self.explorer_state)

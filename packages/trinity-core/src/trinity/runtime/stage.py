@@ -194,7 +194,7 @@ class _StageRun:
         policy = policy_of(self._config)
         self.record.progress = read_progress(state, policy) if state else Progress()
         parts = self.record.parts = self._build()
-        parts.growing = self._files
+        parts.files = self._files
         parts.observers.append(TimeOuts(self.record.note_time_out))
         advisors = Advisors(parts, self.record.advice, tell=self.record.write)
         parts.observers.append(advisors)

@@ -22,7 +22,6 @@ from trinity.runtime.assembly import (
     steps_of_storage,
     steps_of_tasks,
 )
-from trinity.runtime.audit import AuditedSync
 from trinity.runtime.audited_rows import row_audit_of
 from trinity.runtime.determinism import is_in_order
 from trinity.runtime.group_storage import GroupSink, GroupStorage
@@ -123,6 +122,7 @@ class StageBuilder(ABC):
             config,
             self._manager,
             source=source,
+            storage=self._storage,
             chat_format=self._chat_format(),
             rows=parts.audit.rows,
         )
@@ -161,9 +161,7 @@ class StageBuilder(ABC):
         if tasks is not None:
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:
-            parts.sync = sync = self._make_sync()
-            if parts.audit.is_on:
-                parts.sync = AuditedSync(sync, parts)
+            parts.sync = self._make_sync()
 
     def _batch(self) -> int:
         """Return how much a train step consumes: whole groups, or rows."""

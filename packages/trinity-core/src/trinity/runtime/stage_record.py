@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.runtime.determinism import LEAST, Determinism, determinism_of
+from trinity.runtime.observers import counts_of
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.restart import plots_of, settings_of
@@ -15,6 +16,7 @@ from trinity.starting import num_restarts
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
+    from trinity.common.metrics import Metrics
     from trinity.runtime.display import Display
     from trinity.runtime.parts import Parts
     from trinity.runtime.record.rundir import RunDir
@@ -95,7 +97,7 @@ class StageRecord:
             "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,
-            "buffer": self.parts.buffer_counts(),
+            "buffer": self._counts(),
             **({"audit": self.found} if self.found else {}),
             **({"findings": self.advice} if self.advice else {}),
             "error": error,
@@ -136,11 +138,15 @@ class StageRecord:
             seconds=self._seconds(),
             first_evaluation=self.progress.first_evaluation,
             evaluation=self.progress.evaluation,
-            buffer=self.parts.buffer_counts() if self.parts is not None else {},
+            buffer=self._counts(),
             checkpoint=latest.path if latest else None,
             best=tuple(self.progress.best),
             plots=plots_of(self._rundir, title=self._config.name),
         )
+
+    def _counts(self) -> Metrics:
+        storage = None if self.parts is None else self.parts.storage
+        return {} if storage is None else counts_of(storage)
 
     def _guarantee(self) -> Determinism:
         assert self.parts is not None

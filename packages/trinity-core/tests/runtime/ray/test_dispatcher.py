@@ -20,7 +20,7 @@ from trinity.errors import (
     WorkerLostError,
 )
 from trinity.explorer.requests import requests_of
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity_testing.builders import a_task
 from trinity_testing.scripted_model import model_over
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from trinity.buffer.file import FileStorage, RolloutFile, older_half
+from trinity.buffer.step_file import RolloutFile, older_half
 from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.common.experience import EID, Experience
 from trinity.runtime.record.rewind import GrowingFiles
@@ -25,8 +25,7 @@ def path(rundir):
 
 def opened(path) -> RolloutFile:
     """Return a file whose halves turn over at each third step."""
-    storage = FileStorage(ExperienceBufferConfig(), path=path)
-    return RolloutFile(storage, path=path, max_bytes=4 * size_of_a_step() - 1)
+    return RolloutFile(path, setting="input_save_path", max_bytes=4 * size_of_a_step() - 1)
 
 
 def size_of_a_step() -> int:

@@ -106,6 +106,9 @@ class Rows:
 
     def read_for(self, step: int) -> None: ...
 
+    def counts(self) -> dict[str, int]:
+        return {}
+
 
 class ClockedRollouts:
     """As ``Rollouts``: one rollout step or evaluation at a time, as long as the script says."""
@@ -225,6 +228,8 @@ class Parts:
         self.trainer: Any = self
         self.strategy: Any = self
         self.sync = SimpleNamespace(sync=self._sync)
+        self.audit = SimpleNamespace(is_on=False, stepped=lambda metrics, step: metrics)
+        self.observers = [self]
         if in_groups:
             self._add_groups()
         if scenario.mode == "explore":
@@ -285,13 +290,10 @@ class Parts:
         self.in_hand = ()
 
     def snapshot(self, *, copy: bool) -> None: ...
-    def note_trained(self, step: int, experiences: Any) -> None: ...
+    def trained(self, step: int, experiences: Any) -> None: ...
 
-    def buffer_counts(self) -> dict[str, float]:
-        return {}
-
-    def explorer_state(self) -> dict[str, Any]:
-        return copy.deepcopy(self.groups.state_dict()) if self.groups is not None else {}
+    def state_dict(self) -> dict[str, Any]:
+        return {"files": {}} | (self.groups.state_dict() if self.groups is not None else {})
 
     def save_progress(self, progress: Any, explorer_state: dict[str, Any]) -> None:
         self._keep(progress, explorer_state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.args import WithDefaults
@@ -41,7 +42,7 @@ class SampleStrategy(WithDefaults, ABC):
         self.train_batch_size = train_batch_size
         self.read_timeout_s = read_timeout_s
 
-    @property
+    @cached_property
     def source(self) -> StrategySource:
         """Return the experience buffer."""
         return next(iter(self.sources.values()))

@@ -17,7 +17,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.sync_policy import policy_of
 from trinity.errors import WorkerLostError
 from trinity.explorer.packing import PackedOrders, PackedResults
-from trinity.explorer.scheduler import build_scheduler
+from trinity.explorer.scheduler_builder import build_scheduler
 from trinity.extend import get_manager
 from trinity.runtime.assembly import make_endpoints
 from trinity.runtime.auxiliary import make_auxiliary_models

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trinity.buffer.file import older_half
+from trinity.buffer.step_file import older_half
 from trinity.common.json_lines import first_bad_line
 from trinity.errors import CheckpointError
 from trinity.monitor.jsonl import MetricsLine
