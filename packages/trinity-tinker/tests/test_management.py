@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from trinity_tinker.expiry import ServiceTimes
@@ -269,6 +270,8 @@ def test_sessions_are_found_by_name_metadata_and_state_a_page_at_a_time(client, 
     assert found(display_name="TRY")[0] == ["second try", "First try"]
     assert found(user_metadata={"kind": "b"})[0] == ["third", "second try"]
     assert found(statuses=[errored])[0] == ["third"]
+    assert found(statuses=[{"type": "active", "reasons": ["errored"]}])[0] == []
+    assert found(statuses=[{**errored, "reasons": 5}])[0] == []
     assert found(statuses=[{"type": "active"}], user_metadata={"kind": "b"})[0] == ["second try"]
     assert found(session_id=made["third"], display_name="second")[0] == ["third", "second try"]
     first, cursor = found(limit=2)
@@ -296,12 +299,16 @@ def test_a_checkpoint_is_copied_once_to_a_session_and_can_be_loaded(client, run,
     session = client.session()
     body = {"session_id": session, "model_seq_id": 3}
     body["source_path"] = f"tinker://{run}/weights/one"
-    paths = [client.post("/copy_weights", body)["tinker_path"] for _ in range(2)]
+    with ThreadPoolExecutor(6) as threads:  # a client that has waited too long asks again
+        answers = list(threads.map(lambda _: client.post("/copy_weights", body), range(6)))
+    client.http.delete(f"/training_runs/{session}:train:3/checkpoints/weights/one")
+    answers.append(client.post("/copy_weights", body))  # what is gone is copied anew
+    paths = [answer["tinker_path"] for answer in answers]
     client.http.delete(f"/training_runs/{run}/checkpoints/weights/one")
     loading = {"session_id": session, "model_seq_id": 4, "path": paths[0], "optimizer": True}
     client.wait(client.post("/load_weights", loading)["request_id"])
 
-    assert paths == [f"tinker://{session}:train:3/weights/one"] * 2
+    assert paths == [f"tinker://{session}:train:3/weights/one"] * 7
     body["source_path"] = f"tinker://{run}/sampler_weights/one"
     assert "is a run already" in client.post("/copy_weights", body, status=422)["detail"]
     refused = client.post("/copy_weights", {**body, "destination_project_id": "p"}, status=422)

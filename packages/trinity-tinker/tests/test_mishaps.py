@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import threading
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from trinity_tinker.server import TinkerServer
 NAME, KEY = "Qwen/Tiny", "tml-of-a-test"
 TOKENS = [71, 104, 101, 32, 113]
 DATUM = {"tokens": TOKENS[:-1], "target_tokens": TOKENS[1:], "weights": [1.0] * 4}
+NORMS = "SELECT summary FROM requests WHERE kind = 'optim_step' AND form = 'json' ORDER BY made"
 
 
 def saved(client, model, seq, route="/save_weights", **fields):
@@ -326,12 +328,69 @@ def test_what_follows_a_request_that_never_comes_fails_by_name_and_the_run_goes_
             client_of_gap = told
 
     assert f"request 2 of {model} was not executed: request 1, which it" in client_of_gap[0]
-    assert "did not arrive within 0.5 s. Continue from a checkpoint" in client_of_gap[0]
+    assert "did not arrive within 0.5 s. Gradients since the last" in client_of_gap[0]
     assert f"request 4 of {model} was not executed: request 1" in client_of_gap[1]
     assert f"request 1 of {model} arrived too late" in client_of_gap[2]
     assert "request 12" in told[0]
     assert "request 6, which it" in told[0]  # the number behind the last one that was done
     assert loss == expected  # nothing was trained
+
+
+def test_a_batch_that_is_sent_again_after_a_gap_is_trained_once(base, tmp_path, make_client):
+    times = ServiceTimes(gap_s=0.3, holds_s=2.0)
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY], times=times)
+    client = make_client(server.base_url)
+    session, losses = client.session(), []
+    for number, has_gap in enumerate((False, True)):
+        model, seq = client.model(session, number), 1
+        if has_gap:
+            client.output(client.backward(model, 1, [DATUM]))
+            told = client.error(client.step(model, 3))  # its second pass never comes
+            seq = 4
+        for _ in range(2):
+            client.output(client.backward(model, seq, [DATUM]))
+            seq += 1
+        client.wait(client.step(model, seq, grad_clip_norm=0.0))
+        losses.append(loss_of(client, model, seq + 1))
+    norms = [row["summary"] for row in server._service.store.rows(NORMS)]
+    server.close()
+
+    assert "Gradients since the last optim_step are dropped" in told
+    assert losses[0] == losses[1]
+    assert norms[0] == norms[1]
+
+
+def test_a_run_that_waits_for_a_lost_request_is_told_beside_one_that_is_always_busy():
+    lost, turns = [], []
+
+    def do(request):
+        turns.append(request.scope)
+        if request.scope == "busy" and not lost and len(turns) < 2000:
+            scheduler.add(SimpleNamespace(scope="busy", seq=request.seq + 1))
+            threading.Event().wait(0.001)
+
+    scheduler = RunScheduler(
+        do, give_up=lambda late, missing: lost.append(missing), next_seq=lambda _: 0, gap_s=0.02
+    )
+    scheduler.add(SimpleNamespace(scope="waits", seq=1))
+    scheduler.add(SimpleNamespace(scope="busy", seq=0))
+    while not lost and len(turns) < 2000:
+        scheduler._thread.join(0.01)
+    scheduler.close()
+
+    assert lost == [0]
+    assert len(turns) < 2000  # it was told while the other went on
+
+
+def test_a_step_whose_gradient_overflows_is_refused_and_changes_nothing(client):
+    model = client.model(client.session())
+    before = loss_of(client, model, 1)
+    huge = {**DATUM, "weights": [1e25] * 4}  # finite gradients, whose squares are not
+    client.output(client.backward(model, 2, [huge]))
+    told = client.error(client.step(model, 3))
+
+    assert "the gradient has the norm inf; nothing changed" in told
+    assert loss_of(client, model, 4) == before
 
 
 def test_other_weights_under_the_name_of_a_base_model_are_refused(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,8 +29,12 @@ from trinity.trainer.torch_trainer import TorchTrainer
 
 tinker = pytest.importorskip("tinker", reason="pip install 'trinity-tinker[sdk]'")
 
+from trinity_tinker.client import connection  # noqa: E402
+from trinity_tinker.client.connection import connected, end_session  # noqa: E402
 from trinity_tinker.client.engine import TinkerEngine  # noqa: E402
+from trinity_tinker.client.start import read_state  # noqa: E402
 from trinity_tinker.client.trainer import TinkerTrainer  # noqa: E402
+from trinity_tinker.client.weights import path_in  # noqa: E402
 
 pytestmark = pytest.mark.sdk
 
@@ -158,6 +166,40 @@ def test_a_setting_that_the_service_does_not_have_is_refused_before_a_run_starts
     assert server._service.store.rows("SELECT id FROM models") == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 500 Oops\r\n\r\n", "HTTP Error 500"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "HTTP Error 404"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "IncompleteRead"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "SSH-2.0"),
+    ],
+)
+def test_an_address_at_which_something_else_answers_is_named_at_once(answer, told):
+    def talk():
+        link, _ = listener.accept()
+        link.recv(9999)
+        link.sendall(answer)
+        link.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=talk, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ConfigError, match=f"no Tinker service answers at {url}: .*{told}"):
+            connected(url)
+        thread.join()
+    with pytest.raises(ConfigError, match="nonnumeric port"):
+        connected("http://127.0.0.1:port")
+
+
+def test_a_run_ends_though_its_service_does_not_hear_that(monkeypatch, caplog):
+    monkeypatch.setattr(connection, "_END_S", 0.05)
+    end_session(SimpleNamespace(close=lambda status: Future()))
+
+    assert "was not told that the session is over: TimeoutError" in caplog.text
+
+
 def test_a_model_that_the_service_lacks_is_named_with_those_that_it_has(place, write, models):
     other = models / "Qwen/Other"
     if not other.exists():
@@ -211,6 +253,20 @@ def test_a_loss_is_that_of_the_trainer_torch(place, write, kl):
         trainer.close()
 
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_weights_of_a_checkpoint_do_not_expire_as_those_of_a_weight_sync_do(place, write, server):
+    config = resolve(load_config(write("kept")), probe(), manager=get_manager())
+    trainer = TinkerTrainer(config, model_path=config.model.model_path, total_steps=4, seed=0)
+    synced = path_in(trainer.snapshot(copy=False))
+    trainer.save(place)
+    trainer.close()
+    query = "SELECT path, expires FROM checkpoints"
+    expires = {row["path"]: row["expires"] for row in server._service.store.rows(query)}
+    start = read_state(place)
+
+    assert expires[synced] is not None
+    assert (expires[start.sampler], expires[start.state]) == (None, None)
 
 
 def server_of(write):

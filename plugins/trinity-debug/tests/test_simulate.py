@@ -100,10 +100,26 @@ def test_a_rollout_begins_again_elsewhere_when_its_engine_fails() -> None:
     failures = iter([25.0, 1000.0])
     two = Engines(2, slots=1, until_failure=lambda: next(failures), restart_s=500.0)
 
+    rounded = iter([0.1, 1000.0])  # 0.1 + 0.7 - 0.7 is below 0.1
+    odd = Engines(1, slots=1, until_failure=lambda: next(rounded), restart_s=0.7)
+
+    assert odd.run(5.0, at=0.0) == pytest.approx(5.8)
     assert ends == [10.0, 20.0, 40.0, 50.0]
     assert (alone.num_lost, alone.busy_s) == (1, 40.0)
     assert [two.run(30.0, at=0.0), two.run(30.0, at=0.0)] == [55.0, 85.0]  # the other has both
     assert two.num_lost == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"), [("failure=0", "Write more than 0"), ("failure=1", "never ends")]
+)
+def test_engines_that_fail_before_any_rollout_ends_are_refused(tmp_path, failure, said) -> None:
+    (tmp_path / "run.yaml").write_text(YAML)
+    words = ["--simulate", "--time", "rollout=100", "--time", "train=20", "--time", failure]
+    ended = CliRunner().invoke(app, ["plan", str(tmp_path / "run.yaml"), "--gpus", "8", *words])
+
+    assert isinstance(ended.exception, ConfigError)
+    assert said in str(ended.exception)
 
 
 def test_the_tail_of_drawn_times_is_as_given() -> None:
@@ -116,7 +132,13 @@ def test_the_tail_of_drawn_times_is_as_given() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("soon", "is no time"), ("-1", "0 or more"), ("nan", "0 or more"), ("1:60", "4.29 or more")],
+    [
+        ("soon", "is no time"),
+        ("-1", "0 or more"),
+        ("nan", "0 or more"),
+        ("1:60", "4.29 or more"),
+        ("9:2", "below the mean"),
+    ],
 )
 def test_what_is_no_time_is_refused(text, said) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -149,6 +171,10 @@ def test_times_are_read_from_the_record_of_a_run(tmp_path) -> None:
     assert times.num_steps == 3
     assert times.rollout == Seconds(mean=4.0)
     assert (times.around.mean, times.train.mean, times.sync.mean) == (1.0, 5.0, 3.0)
+    with (tmp_path / "metrics.jsonl").open("a") as file:  # a number that JSON cannot hold
+        row = {"step": 7, "role": "synchronizer", "time/sync_s": None, "time/step_s": 1.0}
+        file.write(json.dumps(row) + "\n")
+    assert recorded_times(tmp_path / "metrics.jsonl", requests=32) == times
     with pytest.raises(ConfigError, match="no times of rollouts"):
         recorded_times(written(tmp_path / "metrics.jsonl", num_steps=3), requests=32)
 
@@ -189,9 +215,15 @@ def test_the_command_prints_each_arrangement_and_the_one_that_it_would_choose(tm
 
     given = CliRunner().invoke(app, [*run, "--time", "rollout=10", "--time", "train=20"])
     missing = CliRunner().invoke(app, run)
+    unused = CliRunner().invoke(app, ["plan", str(file), "--time", "rollout=10"])
+    (tmp_path / "runs/n/monitor").mkdir(parents=True)  # of a stage of the run that is named
+    written(tmp_path / "runs/n/monitor/metrics.jsonl", num_steps=6)
+    recorded = CliRunner().invoke(app, [*run, "--record", str(tmp_path / "runs")])
 
     assert "10 of 18 arrangements" in given.output
     # 32 rows on 4 engines of 8 slots: 10 s, and a train step of 20 s beside; 5 x 32 / (10 + 5 x 20)
     assert "fixed, sync_offset 1 | 4 + 4 GPUs | 1.455" in given.output
     assert "off-policy steps: " in given.output
     assert "needs the seconds of a rollout and a train" in str(missing.exception or missing.output)
+    assert unused.exit_code != 0
+    assert "rollout 4 s" in recorded.output

@@ -120,11 +120,16 @@ class GradientTrainer:
 
         Raises:
             ConfigError: there are no gradients.
+            DataError: their norm is not finite; nothing changed.
         """
         adapters, optimizer = self._runs[run]
         if all(parameter.grad is None for parameter in adapters.parameters):
             raise ConfigError("a step needs gradients; there are none since the last one")
-        norm = torch.nn.utils.clip_grad_norm_(adapters.parameters, max_norm or math.inf)
+        gradients = [one.grad for one in adapters.parameters if one.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if not norm.isfinite():
+            raise DataError(f"the gradient has the norm {float(norm)}; nothing changed")
+        torch.nn.utils.clip_grads_with_norm_(adapters.parameters, max_norm or math.inf, norm)
         for group in optimizer.param_groups:
             group |= adamw  # noqa: PLW2901
         optimizer.step()

@@ -101,11 +101,13 @@ class RunScheduler:
         """Return the next request, once there is one; None: this is closed."""
         while True:
             with self._news:
-                while not self._jobs and not self._is_closed:
+                while not self._is_closed:
+                    self._end_gaps()  # also of a run beside one that always has a request
+                    if self._jobs:
+                        break
                     if request := self._ready():
                         return request
                     self._news.wait(self._until_next_gap_ends())
-                    self._end_gaps()
                 if self._is_closed:
                     return None
                 job = self._jobs.popleft()

@@ -250,13 +250,17 @@ class Service:
 
     def _give_up(self, requests: Sequence[Request], missing: int) -> None:
         """Fail what cannot be done in order; all of it or, after a kill, none."""
+        scope = requests[0].scope
         with self._noting(requests[0]), self.store.writing():
+            if requests[0].seq != missing:
+                self._training.drop_gradients(scope)  # of a batch that is not whole
             for one in requests:
                 text = (
-                    f"request {one.seq} of {one.scope} was not executed: request {missing}, which "
-                    f"it has to follow, did not arrive within {self._times.gap_s:g} s."
+                    f"request {one.seq} of {scope} was not executed: request {missing}, which it "
+                    f"has to follow, did not arrive within {self._times.gap_s:g} s. Gradients "
+                    f"since the last optim_step are dropped."
                     if one.seq != missing
-                    else f"request {one.seq} of {one.scope} arrived too late: the run went on."
+                    else f"request {one.seq} of {scope} arrived too late: the run went on."
                 )
                 text += " Continue from a checkpoint, or send the whole batch again."
                 self.store.finish(one, refusal_result(text), keeps_body=False)

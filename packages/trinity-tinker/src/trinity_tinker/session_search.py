@@ -89,7 +89,8 @@ def _has(row: sqlite3.Row, status: Any) -> bool:  # Any: of a client
     if found is None or not isinstance(status, dict) or status.get("type") != found["type"]:
         return False
     reasons = status.get("reasons")
-    return reasons is None or found["reason"]["type"] in reasons
+    given = reasons if isinstance(reasons, list) else []
+    return reasons is None or found.get("reason", {}).get("type") in given
 
 
 def _status(row: sqlite3.Row) -> dict[str, Any] | None:

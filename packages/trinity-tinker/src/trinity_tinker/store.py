@@ -177,6 +177,12 @@ class Store:
         )
         return [request_of(row) for row in found]
 
+    def forget_gradients(self, model: str) -> None:
+        """Let the passes of a run since its state not be made again."""
+        self.write(
+            "UPDATE requests SET body = NULL WHERE scope = ? AND finished IS NOT NULL", model
+        )
+
     def note_state(self, model: str, *, seq: int, folder: str) -> None:
         """Note where the state of a run is; what led to it is not needed again."""
         with self.writing():

@@ -80,6 +80,11 @@ class Training:
         self._store.finish(request, result, keeps_body=False)
         return result
 
+    def drop_gradients(self, model: str) -> None:
+        """Forget the passes since the last step of a run."""
+        self._store.forget_gradients(model)
+        self.states.release(model)
+
     def _create(self, request: Request) -> Result:
         body = parsed(
             request.body or b"",

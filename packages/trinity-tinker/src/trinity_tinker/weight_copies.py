@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity_tinker.fields import parsed, whole
 from trinity_tinker.refusal import Refused
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from trinity_tinker.checkpoints import Checkpoints
 
 __all__ = ["copy_weights"]
+
+_one_at_a_time = threading.Lock()  # a client repeats a request whose answer takes long
 
 
 def copy_weights(checkpoints: Checkpoints, raw: bytes, *, owner: str) -> str:
@@ -37,6 +40,11 @@ def copy_weights(checkpoints: Checkpoints, raw: bytes, *, owner: str) -> str:
     for name in ("destination_project_id", "weights_access_token"):
         if body[name] is not None:
             raise Refused(f"{name} is not known here; give session_id and model_seq_id.")
+    with _one_at_a_time:
+        return _copied(checkpoints, body, owner=owner)
+
+
+def _copied(checkpoints: Checkpoints, body: dict[str, Any], *, owner: str) -> str:
     store, number = checkpoints.store, whole(body, "model_seq_id", least=0)
     session = store.owned("sessions", str(body["session_id"]), owner=owner)["id"]
     source = checkpoints.find(body["source_path"], owner=owner)
@@ -46,9 +54,10 @@ def copy_weights(checkpoints: Checkpoints, raw: bytes, *, owner: str) -> str:
     origin = json.dumps({"copied_from": source["path"]})
     path = f"tinker://{model['id']}/{source['kind']}/{name}"
     known = store.row("SELECT metadata FROM models WHERE id = ?", model["id"])
-    if known is not None:
-        if known["metadata"] != origin:
-            raise Refused(f"{model['id']} is a run already; choose another model_seq_id.")
+    if known is not None and known["metadata"] != origin:
+        raise Refused(f"{model['id']} is a run already; choose another model_seq_id.")
+    is_there = "SELECT 1 FROM checkpoints WHERE path = ? AND (expires IS NULL OR expires > ?)"
+    if store.row(is_there, path, time.time()) is not None:
         return path
 
     def note(_path: str) -> None:

@@ -66,6 +66,8 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
 
     from trinity_debug.simulated_stage import Asked, simulated_stage
 
+    if not simulate and (record is not None or times):
+        raise typer.BadParameter("--record and --time are for --simulate. Add it.")
     config = load_config(file, overrides=settings or ())
     manager = run_manager(config)
     machine = probe(model_path=config.model.model_path)

@@ -55,10 +55,14 @@ def recorded_times(file: Path, *, requests: int, skip: int = 3) -> RecordedTimes
     Raises:
         ConfigError: it has no times of rollouts, train steps and syncs.
     """
-    rows = [row for row in read_metrics(file.parent) if row["step"] > skip]
+    known_numbers = (
+        {name: value for name, value in row.items() if value is not None}  # null: not finite
+        for row in read_metrics(file.parent)
+    )
+    rows = [row for row in known_numbers if row["step"] > skip]
     explored = [row for row in rows if f"{_RUN}/mean" in row]
     trained = [row["time/train_s"] for row in rows if "time/train_s" in row]
-    synced = [row for row in rows if "time/step_s" in row]
+    synced = [row for row in rows if {"time/step_s", "time/sync_s"} <= row.keys()]
     if not (explored and trained and synced):
         raise ConfigError(
             f"{file} has no times of rollouts, train steps and syncs after step {skip}. "

@@ -88,6 +88,8 @@ def times_of(given: Sequence[str]) -> dict[str, Seconds]:
         if name not in TIMES:
             raise ConfigError(f"--time {text}: there is no {name!r}. There are {', '.join(TIMES)}.")
         found[name] = Seconds.parse(value)
+        if name == "failure" and not found[name].mean:
+            raise ConfigError(f"--time {text}: an engine that fails at once. Write more than 0.")
     return found
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Engines", "Seconds"]
 
 _Z = NormalDist().inv_cdf(0.99)
+_MOST_LOST = 1000  # times that one rollout begins again: it never ends
 _MOST_TAIL = 14.0  # a log-normal's quantile by its mean: at most exp(z^2 / 2), and 14.97 of 99 %
 
 
@@ -74,6 +75,8 @@ class Seconds:
             raise ConfigError(f"{text!r} is no time. Write MEAN or MEAN:SLOWEST, 12:60.") from error
         if not all(math.isfinite(number) and number >= 0.0 for number in numbers):
             raise ConfigError(f"{text!r} is no time. Write seconds that are 0 or more.")
+        if numbers[1] < numbers[0]:
+            raise ConfigError(f"{text!r}: the slowest is below the mean. Write MEAN:SLOWEST.")
         if numbers[1] > numbers[0] * _MOST_TAIL:
             raise ConfigError(
                 f"{text!r}: the slowest of a hundred is at most {_MOST_TAIL:.0f} times the mean. "
@@ -127,8 +130,13 @@ class Engines:
         return len(self._free)
 
     def run(self, seconds: float, *, at: float) -> float:
-        """Return when a rollout ends that is asked for now."""
-        while True:
+        """Return when a rollout ends that is asked for now.
+
+        Raises:
+            ConfigError: its engine fails each time before it ends.
+        """
+        most = self.num_lost + _MOST_LOST
+        while self.num_lost < most:
             free, slot, engine = heapq.heappop(self._free)
             begin = max(at, free)
             failure = self._failure_after(engine, begin)
@@ -140,6 +148,10 @@ class Engines:
             if begin < failure:
                 self.num_lost += 1
                 at = failure
+        raise ConfigError(
+            f"a rollout of {seconds:,.3g} s never ends: engines fail too often. Give a longer "
+            f"--time failure=SECONDS, the mean time until one engine fails."
+        )
 
     def _failure_after(self, engine: int, at: float) -> float:
         """Return the failure that an engine is down by at this time, or the next one."""
@@ -149,4 +161,5 @@ class Engines:
         while not failures or failures[-1] + self._restart_s <= at:
             back = failures[-1] + self._restart_s if failures else 0.0
             failures.append(back + self._until_failure())
-        return failures[bisect_right(failures, at - self._restart_s)]
+        # Not at - restart_s: rounded, that lies before a failure whose engine is back at this time.
+        return failures[bisect_right(failures, at, key=lambda one: one + self._restart_s)]

@@ -99,7 +99,9 @@ def _times(
             "train": Seconds(mean=work.train_flops / (plan.num_ranks * asked.tflops * 1e12)),
         }
     if asked.record is not None:
-        file = asked.record / "monitor" / "metrics.jsonl"
+        stage = asked.record / config.name.rpartition("/")[2]  # of the run of this file
+        folder = stage if (stage / "monitor").is_dir() else asked.record
+        file = folder / "monitor" / "metrics.jsonl"
         calls = config.buffer.batch_size * requests
         read = recorded_times(file, requests=calls)
         found = {"rollout": read.rollout, "train": read.train}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from http.client import HTTPException
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +26,12 @@ __all__ = [
     "naming",
 ]
 
+logger = logging.getLogger("trinity.tinker")
+
 _PROBE_S = 10.0
+_ALIVE = {401, 403}  # it wants a key, which the SDK has
 _LIMIT_S = 3600.0  # for one answer of the service
+_END_S = 15.0  # for the last one
 
 
 def missing_sdk() -> list[str]:
@@ -72,10 +78,11 @@ def _refuse_silent(url: str | None) -> None:
     if url is None:
         return  # the SDK's own
     try:
-        urllib.request.urlopen(f"{url.rstrip('/')}/api/v1/healthz", timeout=_PROBE_S).close()
-    except urllib.error.HTTPError:
-        return  # it does
-    except (OSError, ValueError) as error:
+        with urllib.request.urlopen(f"{url.rstrip('/')}/api/v1/healthz", timeout=_PROBE_S) as told:
+            told.read()
+    except (OSError, ValueError, HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError) and error.code in _ALIVE:
+            return
         raise ConfigError(
             f"no Tinker service answers at {url}: {error}. Start it, or correct "
             f"model.tinker.base_url (or TINKER_BASE_URL)."
@@ -102,21 +109,28 @@ def base_model_of(base_url: str | None, model_path: str) -> str:
     )
 
 
-def finished(given: Any) -> Any:  # Any: of the SDK
+def finished(given: Any, *, limit_s: float = _LIMIT_S) -> Any:  # Any: of the SDK
     """Return what a call of the SDK gives: of a future, its result.
 
     The SDK repeats a poll for ever; here a service that is gone for so long ends the wait.
 
     Raises:
-        TimeoutError: there is none after an hour.
+        TimeoutError: there is none after so many seconds.
     """
-    return given.result(timeout=_LIMIT_S) if hasattr(given, "result") else given
+    return given.result(timeout=limit_s) if hasattr(given, "result") else given
 
 
 def end_session(service: Any) -> None:  # Any: a ServiceClient
-    """Tell a service that its session is over; what is saved stays."""
-    with naming("finish"):
-        finished(service.close("success"))
+    """Tell a service that its session is over; what is saved stays.
+
+    One that does not hear it ends the session itself, once no more heartbeats come.
+    """
+    import tinker
+
+    try:
+        finished(service.close("success"), limit_s=_END_S)
+    except (TimeoutError, tinker.TinkerError, ValueError, RuntimeError) as error:
+        logger.warning("the Tinker service was not told that the session is over: %r", error)
 
 
 @contextmanager

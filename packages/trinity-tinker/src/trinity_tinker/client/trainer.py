@@ -39,7 +39,7 @@ from trinity_tinker.client.connection import (
 from trinity_tinker.client.refusals import unsupported, unsupported_parts
 from trinity_tinker.client.scorer import ServiceScorer, datums_of
 from trinity_tinker.client.start import STATE_FILE, read_state, start_of
-from trinity_tinker.client.weights import path_in, snapshot_of
+from trinity_tinker.client.weights import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +146,9 @@ class TinkerTrainer(Trainer):
             path = finished(self._policy.save_state(_new_name("state", self._version))).path
         for part in (AutoTokenizer, AutoConfig):
             part.from_pretrained(self._model_path).save_pretrained(directory / "huggingface")
-        sampler = path_in(self.snapshot(copy=False))
+        with naming("save_weights_for_sampler"):  # those of a snapshot expire
+            name = _new_name("sampler", self._version)
+            sampler = finished(self._policy.save_weights_for_sampler(name)).path
         state = replace(self._start, state=path, sampler=sampler, version=self._version)
         (directory / STATE_FILE).write_text(json.dumps(asdict(state)), encoding="utf-8")
 
@@ -230,11 +232,11 @@ class TinkerTrainer(Trainer):
         )
         with naming("optim_step"):
             told = finished(self._policy.optim_step(params)).metrics or {}
-        norm = float(told.get("grad_norm", math.nan))
-        if math.isinf(norm):
-            raise not_finite("gradient norm", norm, batch, step=step)
+        norms = {name: float(told[name]) for name in ("grad_norm",) if name in told}
+        if not all(map(math.isfinite, norms.values())):
+            raise not_finite("gradient norm", norms["grad_norm"], batch, step=step)
         self._version += 1
-        return {"lr": lr} | ({} if math.isnan(norm) else {"grad_norm": norm})
+        return {"lr": lr} | norms
 
 
 def _new_name(kind: str, version: int) -> str:
