@@ -85,6 +85,7 @@ def test_an_advisor_warns_once_over_two_starts_and_one_that_fails_ends_nothing(
     assert read(run_dir)["train_steps"] == 5
 
 
+@pytest.mark.acceptance
 def test_with_stop_the_run_ends_after_the_step(trinity, advised, run_dir) -> None:
     said = trinity(*advised(counting="stop", broken="off")).stdout
 

@@ -13,10 +13,12 @@ MORE = pytest.mark.acceptance  # numbers and storages of which one of the kind i
 @pytest.mark.parametrize(
     ("style", "settings", "oldest"),
     [
-        ("fixed", {"sync_offset": 1}, 3),  # all but the last batch of two steps
+        pytest.param(
+            "fixed", {"sync_offset": 1}, 3, marks=MORE
+        ),  # all but the last batch of two steps
         pytest.param("fixed", {}, 1, marks=MORE),
         pytest.param("fixed", {"sync_interval": 2, "sync_offset": 1}, 5, marks=MORE),
-        ("explorer_driven", {"sync_interval": 2}, 3),
+        pytest.param("explorer_driven", {"sync_interval": 2}, 3, marks=MORE),
         ("trainer_driven", {"sync_interval": 3}, 3),  # the fourth, left over at the first sync
         pytest.param("trainer_driven", {"sync_interval": 2}, 1, marks=MORE),
     ],

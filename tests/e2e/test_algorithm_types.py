@@ -132,7 +132,7 @@ def fails_at(monkeypatch):
     return due.add
 
 
-@pytest.mark.parametrize("name", ["ppo", "mix"])
+@pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.acceptance), "mix"])
 def test_a_run_that_failed_goes_on_with_the_rows_that_it_held(
     config_dict, write_yaml, tmp_path, fails_at, name
 ) -> None:

@@ -110,7 +110,7 @@ def test_before_a_command_begins_a_line_says_that_nothing_was_started(
         pytest.param("run", "trinity.runtime.run", marks=pytest.mark.acceptance),
         ("run", "torch.version"),
         pytest.param("debug", "torch.version", marks=pytest.mark.acceptance),
-        ("debug", "transformers"),
+        pytest.param("debug", "transformers", marks=pytest.mark.acceptance),
         ("view", "trinity_studio.view.run"),
     ],
 )

@@ -252,8 +252,13 @@ def test_a_replay_finds_the_call_at_which_a_workflow_now_differs(place, replay) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("agents", [["solver", "judge"], ["judge", "solver"]])
-@pytest.mark.parametrize("judged", [3, 6])
+@pytest.mark.parametrize(
+    ("agents", "judged"),
+    [
+        (["judge", "solver"], 3),
+        pytest.param(["solver", "judge"], 6, marks=pytest.mark.acceptance),
+    ],
+)
 def test_two_agents_that_ask_the_same_are_told_what_each_was_told(place, agents, judged) -> None:
     set_manager(get_manager().narrowed(plugin_dirs=[place / "plugins"]))
     taskset = "buffer.explorer_input.taskset"
@@ -291,6 +296,7 @@ def test_a_replay_says_which_calls_have_no_place_among_the_others(place) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_replay_gives_the_environments_answers_and_finds_another_action(place, replay) -> None:
     plugins = place / "plugins"
     set_manager(get_manager().narrowed(plugin_dirs=[plugins]))

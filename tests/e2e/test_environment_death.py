@@ -189,6 +189,7 @@ def test_runs_whose_environments_come_to_harm_are_left_out_and_the_others_are_as
     assert are_gone(pids("whole"))
 
 
+@pytest.mark.acceptance
 def test_a_run_whose_environment_was_killed_once_is_made_again_and_said_once(
     visited, config_dict, golden, tmp_path, status_of
 ) -> None:
@@ -202,7 +203,11 @@ def test_a_run_whose_environment_was_killed_once_is_made_again_and_said_once(
 
 
 @pytest.mark.parametrize(
-    ("harm", "text"), [("reset", "run_environment_raises"), ("import", "run_environment_needs")]
+    ("harm", "text"),
+    [
+        pytest.param("reset", "run_environment_raises", marks=pytest.mark.acceptance),
+        ("import", "run_environment_needs"),
+    ],
 )
 def test_what_no_run_is_spared_stops_with_one_message(
     harm, text, visited, golden, tmp_path
@@ -214,6 +219,7 @@ def test_what_no_run_is_spared_stops_with_one_message(
     golden(re.sub(r"for \S+/python\S*,", "for <PYTHON>,", said), text, TMP=tmp_path)
 
 
+@pytest.mark.acceptance
 def test_an_environment_that_cannot_close_is_told_once_and_stops_nothing(
     visited, pids, golden, tmp_path
 ) -> None:

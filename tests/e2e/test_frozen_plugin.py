@@ -74,7 +74,9 @@ def stop_after_exploring(monkeypatch):
 
 
 @pytest.mark.usefixtures("frozen")
-@pytest.mark.parametrize("storage", ["frozen_storage", "frozen_sieve"])
+@pytest.mark.parametrize(
+    "storage", ["frozen_storage", pytest.param("frozen_sieve", marks=pytest.mark.acceptance)]
+)
 def test_what_waits_in_a_storage_is_kept_or_a_resume_is_refused(
     storage, config, write_yaml, stop_after_exploring, golden, capsys
 ) -> None:
@@ -105,6 +107,7 @@ BASES = {
 }
 
 
+@pytest.mark.acceptance
 def test_parts_that_say_by_words_what_they_can_do_train_and_are_told_of_their_base_classes(
     throwaway_plugin, config_dict, write_yaml, run_dir, capsys
 ) -> None:

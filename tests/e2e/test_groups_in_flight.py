@@ -33,7 +33,7 @@ class FailsInFlight(PolicyLossFn):
         return -(logprob * advantages * action_mask).sum() / action_mask.sum(), {}
 
 
-@pytest.fixture(params=["queue", "sql"])
+@pytest.fixture(params=["sql", pytest.param("queue", marks=pytest.mark.acceptance)])
 def run(request, config_dict, write_yaml, tmp_path):
     config_dict["buffer"]["trainer_input"] = {"experience_buffer": {"storage_type": request.param}}
     config_dict["buffer"] |= {"batch_size": 2, "total_epochs": 3}  # 24 groups in 12 steps

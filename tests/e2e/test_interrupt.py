@@ -110,9 +110,9 @@ def said(stdout: str) -> str:
 @pytest.mark.parametrize(
     ("phase", "text"),
     [
-        ("evaluate", "run_stopped_in_evaluate"),
         ("train", "run_stopped_in_train"),
-        ("save", "run_stopped_in_save"),
+        pytest.param("evaluate", "run_stopped_in_evaluate", marks=pytest.mark.acceptance),
+        pytest.param("save", "run_stopped_in_save", marks=pytest.mark.acceptance),
     ],
 )
 def test_a_run_that_is_stopped_saves_and_goes_on(

@@ -344,6 +344,7 @@ def test_a_room_that_is_lost_again_and_again_ends_the_run(
     assert status_of()["status"] == "failed"
 
 
+@pytest.mark.acceptance
 def test_a_room_that_is_lost_while_the_run_stops_is_not_started_anew(
     run, monkeypatch, status_of
 ) -> None:

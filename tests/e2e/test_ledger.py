@@ -68,7 +68,9 @@ def fill_disk(monkeypatch, *, room=2):
     monkeypatch.setattr(SqliteDatabase, "_connected", limited)
 
 
-@pytest.mark.parametrize("style", ["fixed", "fully_async"])
+@pytest.mark.parametrize(
+    "style", ["fully_async", pytest.param("fixed", marks=pytest.mark.acceptance)]
+)
 def test_a_disk_that_is_full_ends_the_run_and_nothing_is_half_written(
     style, config_dict, write_yaml, run_dir, monkeypatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_the_trained_model_is_one_that_transformers_loads(config_dict, write_yam
     assert AutoTokenizer.from_pretrained(folder).chat_template
 
 
+@pytest.mark.acceptance
 def test_an_engine_has_weights_of_its_own_where_the_trainers_are_taken_away(
     config_dict, write_yaml, monkeypatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_two_runs_with_one_seed_have_equal_metrics(config_dict, write_yaml, tmp_
         assert one == pytest.approx(other, abs=1e-5)
 
 
+@pytest.mark.acceptance
 def test_two_seeds_sample_differently(config_dict, write_yaml) -> None:
     rewards = []
     for seed in (1, 2):

@@ -85,6 +85,7 @@ def test_what_an_explorer_left_is_trained_once_and_the_run_ends(run, run_dir, ca
     assert status["trained_experiences"] == NUM
 
 
+@pytest.mark.acceptance
 def test_it_is_what_is_trained_on_the_same_experiences_in_a_file(
     run, config_dict, write_yaml, run_dir, tmp_path
 ) -> None:
@@ -99,6 +100,7 @@ def test_it_is_what_is_trained_on_the_same_experiences_in_a_file(
     assert lines_of(run_dir) == lines_of(run_dir.with_name("train"))
 
 
+@pytest.mark.acceptance
 def test_a_second_start_says_that_it_is_finished_and_trains_nothing(run, run_dir, capsys) -> None:
     run("explore")
     run("train")
@@ -125,6 +127,7 @@ def test_what_others_explored_later_is_trained_where_more_steps_are_asked_for(ru
     assert_each_once(run_dir, num=2 * NUM)
 
 
+@pytest.mark.acceptance
 def test_contents_stay_so_that_a_training_can_begin_from_them_anew(run, run_dir) -> None:
     run("explore")
     run("train")

@@ -72,6 +72,7 @@ def trinity_storages():
 '''
 
 
+@pytest.mark.acceptance
 def test_a_trainer_that_shares_nothing_trains_and_is_said_to(
     config_dict, write_yaml, plugin_dir, trinity
 ) -> None:

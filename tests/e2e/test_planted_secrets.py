@@ -246,6 +246,7 @@ def test_the_key_that_a_judge_echoes_is_masked_in_the_error_of_a_failed_run(
     assert_no_secret(run_dir, ended.stdout, ended.stderr)
 
 
+@pytest.mark.acceptance
 def test_a_run_with_a_ledger_leaves_no_secret(
     planted, write_yaml, plugin_dir, trinity, run_dir
 ) -> None:
@@ -272,6 +273,7 @@ def test_a_run_over_a_ray_that_others_started_leaves_no_secret_in_the_logs_of_it
     assert_no_secret(run_dir, ended.stdout, ended.stderr)
 
 
+@pytest.mark.acceptance
 def test_an_agent_that_prints_its_key_leaves_none(
     planted, taskset, write_yaml, plugin_dir, trinity, run_dir, tmp_path
 ) -> None:
@@ -339,6 +341,7 @@ def until(condition, seconds=60):
     return found
 
 
+@pytest.mark.acceptance
 def test_a_run_that_resumes_compares_secrets_without_having_kept_them(
     planted, write_yaml, plugin_dir, trinity, run_dir, monkeypatch
 ) -> None:

@@ -34,6 +34,7 @@ SCHEDULED = (
     "buffer/uses", "buffer/reused", "rollout/num_experiences",
 )  # fmt: skip
 BEFORE = {"train": "explore"}  # whose experiences it trains
+SOME = ("fixed_ahead", "explorer_driven", "train", "fully_async")  # one of each kind, quick
 IN_FLIGHT = "fully_async"  # groups end at any time: what waits in a checkpoint, nobody can say
 
 
@@ -79,7 +80,10 @@ def record_of(directory):
     }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name in SOME else pytest.param(name, marks=pytest.mark.acceptance) for name in CASES],
+)
 def test_a_run_is_scheduled_as_it_was_recorded(run, name) -> None:
     if name in BEFORE:
         run(BEFORE[name], "--local")

@@ -57,8 +57,8 @@ def stop_at(monkeypatch):
 @pytest.mark.parametrize(
     ("sync_interval", "sync_offset", "place"),
     [
-        (1, 0, 3),
         (2, 1, 4),
+        pytest.param(1, 0, 3, marks=pytest.mark.acceptance),
         pytest.param(2, 0, 4, marks=pytest.mark.acceptance),
         pytest.param(1, 2, 5, marks=pytest.mark.acceptance),
     ],
@@ -125,6 +125,7 @@ def test_an_explore_run_that_failed_goes_on_without_exploring_twice(
     assert len(eids_of(file_buffer)) == len(set(eids_of(file_buffer))) == 32
 
 
+@pytest.mark.acceptance
 def test_a_file_between_explorer_and_trainer_is_read_on_after_an_interrupt(
     config_dict, run, file_buffer, trained, stop_at
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_file_between_explorer_and_trainer_is_read_on_after_an_interrupt(
     assert len(eids) == len(set(eids)) == 32
 
 
+@pytest.mark.acceptance
 def test_a_raised_limit_of_train_steps_goes_on_with_what_was_explored(
     config_dict, run, trained
 ) -> None:

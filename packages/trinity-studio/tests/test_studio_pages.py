@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from trinity_studio.config_registry.config_registry import ConfigEntry
 from trinity_studio.studio.arguments import part_named
@@ -38,6 +39,7 @@ def test_a_part_is_put_into_the_file_and_its_arguments_are_drawn_from_its_signat
     assert algorithm["advantage_fn_args"] == {"tau": 0.5}
 
 
+@pytest.mark.acceptance
 def test_another_part_in_its_place_takes_the_arguments_of_the_first_away(draw_studio) -> None:
     algorithm = {"advantage_fn": "opmd", "advantage_fn_args": {"tau": 0.5}}
     page = on_page(draw_studio(Document({"algorithm": algorithm}, is_fresh=False)), "Parts")
@@ -82,6 +84,7 @@ def test_an_unknown_key_of_a_file_is_listed_above_it_and_kept() -> None:
     assert found.problems["bufer"] == ["unknown key. Did you mean 'buffer'?"]
 
 
+@pytest.mark.acceptance
 def test_a_text_that_is_no_yaml_is_told_at_its_key_and_changes_nothing(draw_studio, told) -> None:
     page = draw_studio()
     page.session_state["_mode"], page.session_state["_part"] = "Expert Mode", "Trainer"
@@ -118,6 +121,7 @@ def test_a_file_is_opened_changed_and_saved(draw_studio, tmp_path) -> None:
     assert file.read_text() == "project: ${oc.env:USER,me}  # mine\nbuffer: {batch_size: 5}\n"
 
 
+@pytest.mark.acceptance
 def test_a_second_file_is_not_saved_in_place_of_the_first(draw_studio, tmp_path) -> None:
     files = [tmp_path / name for name in ("one.yaml", "two.yaml")]
     for file in files:
@@ -141,6 +145,7 @@ def test_a_file_that_another_wrote_is_replaced_only_when_asked_for(draw_studio, 
     assert file.read_text() == "name: mine\n"
 
 
+@pytest.mark.acceptance
 def test_beginning_anew_leaves_nothing_of_the_file_before(draw_studio, tmp_path) -> None:
     page = draw_studio()
     fresh = page.code[0].value
@@ -161,6 +166,7 @@ def test_the_batch_of_a_file_stays_when_the_number_of_gpus_changes(draw_studio) 
     assert file_of(page)["buffer"]["train_batch_size"] == 96
 
 
+@pytest.mark.acceptance
 def test_the_batch_of_a_file_can_be_typed_over(draw_studio) -> None:
     page = draw_studio(Document.read(GPUS, name=""))
     page.number_input(key="train_batch_size").set_value(120).run()
@@ -179,6 +185,7 @@ def pressed(page, label: str):
     return page
 
 
+@pytest.mark.acceptance
 def test_a_place_that_cannot_be_written_is_told(draw_studio) -> None:
     page = draw_studio()
     page.text_input(key="_save_as").set_value("/no/such/folder/x.yaml").run()

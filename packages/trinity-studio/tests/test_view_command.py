@@ -92,6 +92,7 @@ def test_a_report_takes_the_place_of_nothing_else(built, tmp_path, target, why) 
     assert _files(tmp_path) == before
 
 
+@pytest.mark.acceptance
 def test_an_empty_file_and_what_the_user_pipes_into_are_written_to(built, tmp_path) -> None:
     (tmp_path / "empty.html").touch()
     os.mkfifo(tmp_path / "pipe")

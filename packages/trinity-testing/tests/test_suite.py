@@ -96,6 +96,7 @@ def test_a_suite_has_a_test_for_each_check_of_each_component(run_suite):
     assert seen["import.no_heavy"] == "passed"
 
 
+@pytest.mark.acceptance
 def test_a_known_failure_with_a_reason_does_not_fail(run_suite):
     seen = run_suite(expected_failures={"reward_fn.pure[reward_fn/moody]": "it is moody"})
 
@@ -103,6 +104,7 @@ def test_a_known_failure_with_a_reason_does_not_fail(run_suite):
     assert "failed" not in seen.values()
 
 
+@pytest.mark.acceptance
 def test_a_warning_does_not_fail(run_suite):
     assert run_suite()["component.documented[reward_fn/length]"] == "passed"
 

@@ -15,6 +15,7 @@ from trinity_tinker.tinker_command import _keys, _named, serve
 NAME = "Qwen/Tiny"
 
 
+@pytest.mark.acceptance
 def test_the_command_serves_until_it_is_ended_and_goes_on_from_its_folder(models, tmp_path):
     command = [sys.executable, "-m", "trinity", "tinker", "serve", "--port", "0"]
     command += ["--model", f"{NAME}={models / NAME}", "--data", str(tmp_path / "data")]

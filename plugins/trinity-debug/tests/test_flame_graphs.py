@@ -98,6 +98,7 @@ def test_the_driver_and_the_rooms_of_a_run_on_this_machine_are_found(going_on) -
 
 
 @pytest.mark.skipif(shutil.which("py-spy", path=PATH) is None, reason=flame_graphs.INSTALL)
+@pytest.mark.acceptance
 def test_each_process_gets_a_flame_graph(going_on) -> None:
     run, _ = going_on
 

@@ -55,6 +55,7 @@ def dicey(site, tmp_path, environments):
     return site
 
 
+@pytest.mark.acceptance
 def test_an_environment_is_made_once_and_holds_the_packages(
     dicey, tmp_path, environments, monkeypatch
 ):

@@ -42,6 +42,7 @@ def cpu_s_of_children():
     return times.children_user + times.children_system
 
 
+@pytest.mark.acceptance
 def test_a_judge_goes_on_after_one_that_was_cut_and_uses_no_more_than_its_time(judge) -> None:
     before = cpu_s_of_children()
     verdicts = [judge.compare(text, "5") for text in (TOWER, "$5$", "$10^{10^8}$", "$6$")]

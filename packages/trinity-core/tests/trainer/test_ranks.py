@@ -21,7 +21,8 @@ from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.progress import Progress
 from trinity_testing.tiny import make_tiny_model
 
-pytestmark = pytest.mark.slow
+# In .ci/run, two ranks against one process: tests/e2e/test_ray_ranks.py.
+pytestmark = [pytest.mark.slow, pytest.mark.acceptance]
 
 SCRIPT = Path(__file__).with_name("data_parallel.py")
 _spec = importlib.util.spec_from_file_location("data_parallel", SCRIPT)

@@ -57,7 +57,10 @@ def ran(model_of):
 
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("Event loop is closed"), ValueError("task_done() called too many times")],
+    [
+        RuntimeError("Event loop is closed"),
+        pytest.param(ValueError("task_done() called too many times"), marks=pytest.mark.acceptance),
+    ],
     ids=["closed loop", "task_done"],
 )
 def test_a_known_error_behind_a_run_is_counted_and_not_shown(ran, caplog, capsys, error):
@@ -77,7 +80,11 @@ def test_a_known_error_behind_a_run_is_counted_and_not_shown(ran, caplog, capsys
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("the loop is odd"), ValueError("task_done() is odd"), KeyError("x")],
+    [
+        RuntimeError("the loop is odd"),
+        pytest.param(ValueError("task_done() is odd"), marks=pytest.mark.acceptance),
+        pytest.param(KeyError("x"), marks=pytest.mark.acceptance),
+    ],
     ids=["runtime", "value", "key"],
 )
 def test_any_other_error_is_shown_as_before(ran, caplog, error):
