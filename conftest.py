@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -29,7 +30,16 @@ settings.load_profile("shared")
 if find_spec("trinity_envs_alfworld") is None:  # its engine is compiled: nox -s alfworld
     collect_ignore = ["plugins/trinity-envs-alfworld"]
 
+# What is imported to collect the tests stays: to look through it again and again takes seconds.
+gc.disable()
+
 MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, among what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

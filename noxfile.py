@@ -73,7 +73,6 @@ QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
-QUICK = "not acceptance and not network and not sdk"  # as in pyproject.toml
 # Files in their order, the long ones in the middle: the processors end together. One process more
 # than there are processors, which computes while tests of the others wait.
 SIDE_BY_SIDE = (
@@ -89,9 +88,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import transformers.models.llama.modeling_llama, transformers.models.qwen2.modeling_qwen2
 """
 
-TEST_FOLDERS = ("packages/*/tests", "plugins/*/tests", "tests")
 TWO_HOSTS = "tests/e2e/test_two_hosts.py"
-REHEARSAL = ROOT / "tests" / "gpu_rehearsal"  # its own session builds what it needs
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"
 
 SDKS = {  # of agents; oldest: the clients that the endpoint promises to work with
@@ -158,16 +155,11 @@ def quickstart(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """Run the tests, those of Ray last: ``nox -s tests -- packages/trinity-core/tests/buffer -x``.
+    """Run the tests: ``nox -s tests -- packages/trinity-core/tests/buffer -x``.
 
-    Without arguments, files that do not start Ray are shared out among the processors.
+    Without arguments, all of them, their files shared out among the processors.
     """
-    if session.posargs:
-        pytest(session, *session.posargs)
-        return
-    pytest(session, "-m", f"{QUICK} and not ray", *SIDE_BY_SIDE)
-    each_its_ray = ("--numprocesses=2", "--dist=loadfile")
-    pytest(session, "-m", f"{QUICK} and ray", *each_its_ray, *files_that_start_ray())
+    pytest(session, *(session.posargs or SIDE_BY_SIDE))
 
 
 @nox.session(venv_backend="none")
@@ -509,18 +501,6 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     session.run(python, "-m", "compileall", "-q", *sources)
     session.run(python, "-c", IMPORTED_BY_TESTS, env={**RUN_ENV, **written})
     session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})
-
-
-def files_that_start_ray() -> list[str]:
-    """Return the test files that have such a test; to look into all others takes 15 s."""
-    found = (
-        path for folder in TEST_FOLDERS for path in sorted(ROOT.glob(f"{folder}/**/test_*.py"))
-    )
-    return [
-        str(path.relative_to(ROOT))
-        for path in found
-        if "mark.ray" in path.read_text(encoding="utf-8") and REHEARSAL not in path.parents
-    ]
 
 
 def shared_environment(session: nox.Session, *groups: str) -> Path:

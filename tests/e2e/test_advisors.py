@@ -94,6 +94,7 @@ def test_with_stop_the_run_ends_after_the_step(trinity, advised, run_dir) -> Non
     assert "broken" not in (run_dir / "trinity.log").read_text()
 
 
+@pytest.mark.acceptance
 def test_with_rollback_a_child_goes_on_from_the_best_checkpoint(trinity, advised, run_dir) -> None:
     first = trinity(*advised(counting="rollback"))
     assert first.code == 0, first.stderr

@@ -130,6 +130,7 @@ def test_a_run_that_is_stopped_saves_and_goes_on(
     assert status_of()["trained_experiences"] == 32
 
 
+@pytest.mark.acceptance
 def test_the_program_itself_ends_so_while_it_explores(
     arguments, trinity, trinity_program, tmp_path, status_of, golden
 ) -> None:

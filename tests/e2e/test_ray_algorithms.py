@@ -50,8 +50,9 @@ def numbers_of(result):
 
 @pytest.mark.parametrize(
     "change",
-    [with_a_critic_and_an_expert, pytest.param(with_pairs, marks=pytest.mark.acceptance)],
+    [with_a_critic_and_an_expert, with_pairs],
 )
+@pytest.mark.acceptance
 def test_it_trains_as_in_one_process(
     config_dict, write_yaml, tmp_path, ray_cluster, change
 ) -> None:

@@ -147,6 +147,7 @@ def test_an_error_in_a_room_is_told_as_in_one_process_and_what_was_trained_is_sa
     assert rooms_left() == []
 
 
+@pytest.mark.acceptance
 def test_a_room_that_cannot_be_built_ends_the_run_with_its_message(
     config_dict, write_yaml, tmp_path, tiny_model, ray_cluster
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_room_that_cannot_be_built_ends_the_run_with_its_message(
     assert rooms_left() == []
 
 
+@pytest.mark.acceptance
 def test_a_run_goes_on_over_ray_and_a_finished_one_starts_none(
     config_dict, write_yaml, ray_cluster, monkeypatch
 ) -> None:

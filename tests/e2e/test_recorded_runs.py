@@ -91,16 +91,18 @@ def test_a_run_is_scheduled_as_it_was_recorded(run, name) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("name", "most_off_policy_steps"),  # a rollout step leaves 8 experiences, a batch has 6
     [
         # 3 batches of a round of two steps, 2 of the step ahead, less one
-        pytest.param("fixed_ahead", 4, marks=pytest.mark.acceptance),
+        ("fixed_ahead", 4),
         # 8 wait at the question, 16 of two steps: (8 + 16 - 1) // 6
-        pytest.param("explorer_driven", 3, marks=pytest.mark.acceptance),
+        ("explorer_driven", 3),
         # 8 wait, 8 of the step, and a step without sync: 15 // 6 + 1
-        pytest.param("trainer_driven", 3, marks=pytest.mark.acceptance),
-        ("fully_async", 1),  # 4 groups, window 1, 2 in a batch: (4 + 1 - 2) // 2
+        ("trainer_driven", 3),
+        # 4 groups, window 1, 2 in a batch: (4 + 1 - 2) // 2
+        ("fully_async", 1),
     ],
 )
 def test_over_ray_each_train_step_has_the_recorded_experiences(

@@ -50,11 +50,12 @@ def trinity_checkpoint_saved(path):
         pytest.param(
             [],
             "has lost the raylet of this machine",
-            marks=[pytest.mark.ray, pytest.mark.acceptance],
+            marks=pytest.mark.ray,
         ),
     ],
     ids=["driver", "raylet"],
 )
+@pytest.mark.acceptance
 def test_a_run_goes_on_by_itself_and_counts_it(
     where, why, config_dict, write_yaml, plugin_dir, trinity_program, status_of, run_dir
 ) -> None:

@@ -90,6 +90,7 @@ def _snapshot(repository: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_P118_and_P159_ids_of_a_model_and_a_dataset_are_read_from_the_cache_without_a_network(
     hub_cache, config_dict, taskset, write_yaml, trinity_program, status_of
 ) -> None:

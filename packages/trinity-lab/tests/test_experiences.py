@@ -159,6 +159,7 @@ def test_a_pipe_that_is_named_is_written_to(run_dir, tmp_path_factory) -> None:
     )
 
 
+@pytest.mark.acceptance
 def test_the_standard_output_has_the_rows_and_nothing_else(run_dir) -> None:
     command = [sys.executable, "-m", "trinity", "experiences", str(run_dir), "--format", "jsonl"]
     for more in ([], ["-o", "/dev/stdout"]):

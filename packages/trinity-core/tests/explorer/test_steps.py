@@ -154,6 +154,7 @@ def test_a_reply_that_its_workflow_masks_counts_in_its_group_and_teaches_nothing
     assert masked == [0.0] * 4
 
 
+@pytest.mark.acceptance
 def test_a_run_whose_answer_cannot_be_judged_is_left_out_and_counted(world) -> None:
     engine = ScriptedEngine("$9^{9^{9^9}}$", "46", "45")
     made = world(a_task(workflow="math_workflow", repeat_times=3), engine=engine)
