@@ -44,8 +44,12 @@ class Asking(Workflow):
 
 
 class Failing(Asking):
+    others = threading.Event()  # set once another rollout is under way, where that matters
+    others.set()
+
     def run(self):
         if (self.task.task_id, self.run_id_base) == (0, 1):
+            assert self.others.wait(LIMIT_S)
             raise EnvError("the shop is closed")
         return super().run()
 
@@ -181,8 +185,9 @@ def test_what_cannot_be_read_in_the_worker_ends_the_step(workers, dispatcher) ->
 
 
 @pytest.mark.parametrize("two", ["fail"], indirect=True)
-def test_the_first_failed_run_stops_all_if_it_is_to(two) -> None:
-    remote, _, runners, _ = two
+def test_the_first_failed_run_stops_all_if_it_is_to(two, monkeypatch) -> None:
+    remote, _, runners, stuck = two
+    monkeypatch.setattr(Failing, "others", stuck.arrived)
 
     with pytest.raises(RunFailedError, match="the shop is closed"):
         remote.run(some_orders(2, Failing))
