@@ -164,8 +164,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def acceptance(session: nox.Session) -> None:
-    """Run the tests that take minutes: more seeds, more data, more kills."""
-    pytest(session, "-m", "acceptance", f"--ignore={TWO_HOSTS}", *session.posargs)
+    """Run the tests that take minutes, two files at a time: more seeds, more data, more kills."""
+    two = ("--numprocesses=2", "--dist=loadfile", f"--ignore={TWO_HOSTS}")
+    pytest(session, "-m", "acceptance", *two, *session.posargs)
 
 
 @nox.session(venv_backend="none")
