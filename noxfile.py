@@ -39,6 +39,7 @@ FOR_RUNS = (
     "packages/trinity-testing",
     "plugins/trinity-algorithms",
     "plugins/trinity-debug",
+    "plugins/trinity-ledger",
     "plugins/trinity-serve",
 )
 DISTRIBUTIONS = (
@@ -53,7 +54,6 @@ DISTRIBUTIONS = (
     "plugins/trinity-envs-openenv",
     "plugins/trinity-envs-verifiers",
     "plugins/trinity-envs-webshop",
-    "plugins/trinity-ledger",
     "plugins/trinity-monitors",
     "plugins/trinity-sandbox",
 )

@@ -63,7 +63,7 @@ def test_a_query_that_takes_too_long_is_a_problem_of_one_line(path, monkeypatch)
 
 
 def test_rows_beyond_what_is_read_at_once_are_a_problem_of_one_line(path, monkeypatch) -> None:
-    monkeypatch.setattr("trinity.buffer.sqlite_file.READ_BYTES", 1 << 20)
+    monkeypatch.setattr("trinity_ledger.sqlite_file.READ_BYTES", 1 << 20)
     change(path, "UPDATE packet SET body = zeroblob(2000000)")
 
     page = read_experiences(address_of(str(path)), step="", page=0, per_page=9)

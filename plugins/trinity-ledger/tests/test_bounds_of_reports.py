@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from trinity.buffer import sqlite_file
 from trinity.common.experience import EID, Experience
 from trinity.errors import DataError
+from trinity_ledger import sqlite_file
 from trinity_ledger.ledger import Ledger
 from trinity_ledger.opening import open_database
 from trinity_ledger.report import read_ledger

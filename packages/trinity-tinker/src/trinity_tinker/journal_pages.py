@@ -9,8 +9,8 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.sqlite_file import Bounds
 from trinity.errors import DataError
+from trinity_ledger.sqlite_file import Bounds
 from trinity_studio.view.charts import Line, chart
 from trinity_studio.view.sqlite_file import opened, told
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.sqlite_file import connect, refuse_damaged, refuse_damaged_wal, transaction
 from trinity.errors import DataError
+from trinity_ledger.sqlite_file import connect, refuse_damaged, refuse_damaged_wal, transaction
 
 from trinity_tinker.refusal import RequestError
 from trinity_tinker.schema import FORMAT, SCHEMA, UPGRADES

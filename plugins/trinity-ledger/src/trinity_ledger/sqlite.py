@@ -6,7 +6,13 @@ import sqlite3
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trinity.buffer.sqlite_file import (
+from trinity.errors import DataError
+
+from trinity_ledger.database import Database
+from trinity_ledger.local_disk import refuse_network
+from trinity_ledger.packets import StoredPacket
+from trinity_ledger.schema import TABLES, add_digests, refuse_foreign, statements
+from trinity_ledger.sqlite_file import (
     Bounds,
     connect,
     refuse_computed,
@@ -14,12 +20,6 @@ from trinity.buffer.sqlite_file import (
     refuse_damaged_wal,
     transaction,
 )
-from trinity.errors import DataError
-
-from trinity_ledger.database import Database
-from trinity_ledger.local_disk import refuse_network
-from trinity_ledger.packets import StoredPacket
-from trinity_ledger.schema import TABLES, add_digests, refuse_foreign, statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -22,14 +22,14 @@ import time
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
-from trinity.buffer.sqlite_file import (
+from trinity.common.experience import Experience
+from trinity.errors import DataError
+from trinity_ledger.sqlite_file import (
     connect,
     refuse_damaged,
     refuse_damaged_wal,
     transaction,
 )
-from trinity.common.experience import Experience
-from trinity.errors import DataError
 
 from trinity_serve.forgetting import forget, forgotten, num_lost
 from trinity_serve.ports import (

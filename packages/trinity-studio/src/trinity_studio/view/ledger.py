@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from trinity.buffer.sqlite_file import Bounds
 from trinity.common.experience import Experience
 from trinity.errors import ConfigError, DataError
 from trinity.extend.known import how_to_get
+from trinity_ledger.sqlite_file import Bounds
 
 from trinity_studio.view.sqlite_file import opened, told
 

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from trinity.buffer.sqlite_file import refuse_computed
+from trinity_ledger.sqlite_file import refuse_computed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

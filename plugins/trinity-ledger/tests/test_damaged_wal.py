@@ -8,8 +8,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from trinity.buffer.sqlite_file import refuse_damaged_wal, wal_damage
 from trinity.errors import DataError
+from trinity_ledger.sqlite_file import refuse_damaged_wal, wal_damage
 
 PAGE, FRAME, HEADER = 4096, 24, 32
 NUM_ROWS = 20
