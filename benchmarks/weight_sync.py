@@ -1,11 +1,14 @@
 """What a sync of weights from the trainer to two engines costs, by each way, on one machine.
 
     OMP_NUM_THREADS=1 python benchmarks/weight_sync.py [--layers 14] [--rounds 5]
+    ... --ranks 2 --dtype bfloat16 --methods gloo --bucket-mb 64     # two ranks of fsdp2
 
 Starts the rooms of a run over Ray once (a model of 99.4M parameters in float32, 398 MB), and syncs
 by each way in turn, every second round in the other order. Nothing is trained in between. CPU is
 what the rooms' processes, the driver and Ray's own used meanwhile; memory is the most that Linux
-says is shared (``Shmem``: Ray's object store and what ``ipc`` shares) above what there was before.
+says is shared (``Shmem``: Ray's object store and what ``ipc`` shares) above what there was before,
+and the peak of what each process holds during the sync (``VmHWM``) above what it held before the
+first one.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from typing import Any
 
 from grpo_tasks.cpu_clock import processes_below, used_seconds
 
-ROOMS = ("trainer", "engine-0", "engine-1")
+ROOMS = ("trainer", "engine-0", "engine-1")  # the trainer's first rank
 
 
 class MeasuredError(Exception):
@@ -39,6 +42,7 @@ class Cost:
     wall_s: float
     cpu_s: dict[str, float]  # by room; "others": the driver's and Ray's own
     shared_mb: float
+    peak_mb: dict[str, float]  # by room
 
     @property
     def all_s(self) -> float:
@@ -54,9 +58,16 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=14, help="7.1M parameters each")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--methods", nargs="+", default=["memory", "gloo", "ipc"])
+    parser.add_argument("--ranks", type=int, default=1, help="of the trainer; fsdp2 from 2")
+    parser.add_argument("--dtype", default="float32", help="that engines compute in")
+    parser.add_argument("--bucket-mb", type=int, default=1024)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         config = a_run(Path(name), num_layers=options.layers)
+        config.trainer.num_ranks = options.ranks
+        config.trainer.trainer_strategy = "fsdp2" if options.ranks > 1 else "ddp"
+        config.explorer.rollout_model.dtype = options.dtype
+        config.explorer.rollout_model.weight_sync_buffer_size = options.bucket_mb
         measured = costs(config, methods=options.methods, num_rounds=options.rounds)
     print(table(measured))
 
@@ -75,7 +86,8 @@ def a_run(folder: Path, *, num_layers: int) -> Any:
         "default_workflow_type": "simple_workflow", "default_reward_fn_type": "math_reward",
     }  # fmt: skip
     return Config.model_validate({
-        "project": "syncs", "name": "syncs", "checkpoint_root_dir": str(folder / "runs"),
+        "project": "syncs", "name": "syncs", "audit": "off",
+        "checkpoint_root_dir": str(folder / "runs"),
         "algorithm": {"algorithm_type": "grpo", "repeat_times": 2},
         "model": {"model_path": str(model), "max_model_len": 96, "max_response_tokens": 16},
         "buffer": {
@@ -99,9 +111,11 @@ def costs(config: Any, *, methods: list[str], num_rounds: int) -> dict[str, list
         parts = build(config, manager=get_manager(), **options)
         try:
             syncs = {method: sync_of(parts, method) for method in methods}
+            pids = pids_of(parts)
+            held = {name: status(pid, "VmRSS") for pid, name in pids.items()}
             for number in range(1 + num_rounds):
                 for method in methods if number % 2 == 0 else reversed(methods):
-                    cost = one(parts, syncs[method])
+                    cost = one(parts, syncs[method], held=held)
                     print(f"{method:7} {line(cost)}" + " (first)" * (not number), flush=True)
                     measured[method] += [cost] if number else []
         finally:
@@ -125,21 +139,36 @@ def sync_of(parts: Any, method: str) -> Any:
     )
 
 
-def one(parts: Any, sync: Any) -> Cost:
+def pids_of(parts: Any) -> dict[int, str]:
+    """Return the rooms by their processes."""
+    names = {room.facts().pid: room.name for room in parts.workers._handles}
+    return {pid: "trainer" if name == "trainer-0" else name for pid, name in names.items()}
+
+
+def status(pid: int, field: str) -> float:
+    """Return a field of a process's status, in MB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith(field))
+
+
+def one(parts: Any, sync: Any, *, held: dict[str, float]) -> Cost:
     """Return what one sync cost."""
-    pids = {room.facts().pid: room.name for room in parts.rooms._handles}
+    pids = pids_of(parts)
+    for pid in pids:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # the peak counts from here
     before, watch = used(), SharedMemory()
     began = time.perf_counter()
     sync.sync(lambda: parts.trainer.snapshot(copy=False))
     wall_s = time.perf_counter() - began
     shared_mb = watch.most_mb()
+    peak_mb = {name: status(pid, "VmHWM") - held[name] for pid, name in pids.items()}
     cpu_s = dict.fromkeys((*ROOMS, "others"), 0.0)
     for pid, used_s in used().items():
         name = pids.get(pid, "")
         cpu_s[name if name in ROOMS else "others"] += used_s - before.get(pid, 0.0)
     sync._latest = None  # and Ray's copy of them
     time.sleep(1.0)
-    return Cost(wall_s, cpu_s, shared_mb)
+    return Cost(wall_s, cpu_s, shared_mb, peak_mb)
 
 
 def used() -> dict[int, float]:
@@ -180,9 +209,10 @@ def _shared_mb() -> float:
 def line(cost: Cost) -> str:
     """Return the cost as text."""
     parts = ", ".join(f"{name} {used_s * 1000:.0f}" for name, used_s in cost.cpu_s.items())
+    peaks = ", ".join(f"{name} {cost.peak_mb[name]:.0f}" for name in ROOMS)
     return (
         f"{cost.wall_s * 1000:6.0f} ms, CPU {cost.all_s * 1000:5.0f} ms ({parts}), "
-        f"{cost.shared_mb:.0f} MB shared"
+        f"{cost.shared_mb:.0f} MB shared, peak MB: {peaks}"
     )
 
 

@@ -5,7 +5,8 @@ import threading
 import pytest
 import torch
 from trinity.common.ports import GenerationRequest, WeightSnapshot
-from trinity.errors import ModelError
+from trinity.common.ports.weights import TensorStream
+from trinity.errors import ModelError, TrinityError
 from trinity_engine_vllm import engine as engine_module
 from trinity_engine_vllm.engine import VLLMEngine
 
@@ -25,7 +26,10 @@ def asked(engine):
 
 
 def weights(version=4):
-    return WeightSnapshot(version=version, tensors={"a": torch.ones(1), "b": torch.ones(1)})
+    """Return weights that can be read once, in their order."""
+    tensors = {"a": torch.ones(1), "b": torch.ones(1)}
+    snapshot = WeightSnapshot(version=version, tensors=tensors)
+    return TensorStream.rounded(snapshot, "bfloat16", lambda _, tensor: tensor)
 
 
 def test_the_version_changes_once_all_weights_are_in_and_the_prefix_cache_is_gone(made) -> None:
@@ -60,13 +64,20 @@ def test_nothing_is_answered_while_weights_come_and_the_version_is_the_old_one(m
     assert engine.version == 4
 
 
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (RuntimeError("CUDA error"), "vLLM could not take new weights: RuntimeError: CUDA error"),
+        (TrinityError("the broadcast failed"), "^the broadcast failed"),
+    ],
+)
 def test_an_exception_in_the_midst_leaves_an_engine_that_answers_nothing_until_others_come(
-    made,
+    made, fault, told
 ) -> None:
     engine, llm, log = made
-    llm.fault = RuntimeError("CUDA error")
+    llm.fault = fault
 
-    with pytest.raises(ModelError, match="vLLM could not take new weights: RuntimeError: CUDA err"):
+    with pytest.raises(TrinityError, match=told):
         engine.load_weights(weights())
 
     assert engine.version == 0

@@ -78,8 +78,8 @@ class EngineProcess(Process):
     def expect(self, sender):
         return self.process
 
-    def load(self):
-        self.log.append(("load",))
+    def loaded(self):
+        self.log.append(("loaded",))
 
     def mark_lost(self, *, ends):
         self.log.append(("end" if ends else "lost",))

@@ -37,7 +37,7 @@ def test_all_join_one_group_and_load_what_they_received(a_trainer, two_engines) 
     assert synced(a_sync(trainer, engines)) == 7
 
     assert trainer.steps() == ["join", "send"]
-    assert [engine.steps() for engine in engines] == [["join", "receive", "load"]] * 2
+    assert [engine.steps() for engine in engines] == [["join", "receive", "loaded"]] * 2
     asked = [process.specs()[0] for process in (trainer, *engines)]
     assert [(one.rank, one.size, one.backend) for one in asked] == [
         (0, 3, "gloo"), (1, 3, "gloo"), (2, 3, "gloo"),
@@ -98,7 +98,7 @@ def test_one_that_does_not_come_is_named_and_ended_and_the_group_is_made_without
         "(sync_timeout is 0 s). The other engines and its replacement get the weights"
     ]
     assert engines[1].steps()[-1] == "end"
-    assert engines[0].steps()[-1] == "load"
+    assert engines[0].steps()[-1] == "loaded"
     assert engines[0].specs()[-1].size == 2
 
 
@@ -113,7 +113,7 @@ def test_one_that_is_killed_on_the_way_is_done_without_and_the_others_are_sent_a
 
     assert engines[1].steps()[-1] == "lost"
     assert [s for s in engines[0].steps() if s != "leave"] == [
-        "join", "receive", "join", "receive", "load",
+        "join", "receive", "join", "receive", "loaded",
     ]  # fmt: skip
     assert engines[0].specs()[-1].group == "rollout_weight_sync/2"
 
@@ -125,7 +125,7 @@ def test_one_that_has_them_whole_loads_them_whatever_became_of_the_others(
 
     synced(a_sync(trainer, engines))
 
-    assert [s for s in engines[0].steps() if s != "leave"] == ["join", "receive", "load"]
+    assert [s for s in engines[0].steps() if s != "leave"] == ["join", "receive", "loaded"]
     assert engines[1].steps()[-1] == "end"
 
 
@@ -134,7 +134,7 @@ def test_one_that_never_takes_them_whole_is_ended(caplog, a_trainer, two_engines
 
     synced(a_sync(a_trainer(), engines))
 
-    assert engines[0].steps().count("load") == 1
+    assert engines[0].steps().count("loaded") == 1
     assert engines[1].steps()[-1] == "end"
     assert (
         "weight sync without engine-1: it did not receive all weights in 2 attempts (the "

@@ -43,8 +43,18 @@ def joined(spec):
 
 def an_outbox(*, num_floats=100_000, version=3):
     staging = StagingBuffer()
-    tensors = {"w": torch.arange(float(num_floats)), "b": torch.ones(3, dtype=torch.bfloat16)}
+    flat = torch.arange(float(num_floats))
+    parts = {f"w{n}": part for n, part in enumerate(flat.split(num_floats // 10))}
+    tensors = parts | {"b": torch.ones(3, dtype=torch.bfloat16)}
     return staging, staging.pack(WeightSnapshot(version=version, tensors=tensors))
+
+
+def read(snapshot):
+    """Read each tensor once; what it is was known before."""
+    for name, tensor in snapshot.tensors.items():
+        like = snapshot.like[name]
+        assert (like.shape, like.dtype) == (tensor.shape, tensor.dtype)
+        yield name, tensor
 
 
 def receive(spec, manifest, told):
@@ -54,9 +64,8 @@ def receive(spec, manifest, told):
         channel = joined(spec)
         told.send("joined")
         snapshot = channel.receive(manifest)
-        told.send(
-            (snapshot.version, snapshot.tensors["w"].sum().item(), snapshot.tensors["b"].dtype)
-        )
+        sums = {name: (one.double().sum().item(), one.dtype) for name, one in read(snapshot)}
+        told.send((snapshot.version, sums))
     except TransferError as error:
         told.send(str(error))
 
@@ -96,10 +105,11 @@ def test_all_get_the_weights_in_buckets(tmp_path, others) -> None:
     first = invited(place, rank=0, size=3)
 
     channel = joined(first)
-    channel.send(staging.flat)
+    channel.send(*staging.packed)
 
-    # the sum of 0 to 99,999 in float32, as torch sums it here
-    wanted = (3, torch.arange(100_000.0).sum().item(), torch.bfloat16)
+    # ten times 40,000 bytes in buckets of 65,536; 10,000 numbers from n * 10,000 on add up to this
+    sums = {f"w{n}": (n * 1e8 + 49_995_000.0, torch.float32) for n in range(10)}
+    wanted = (3, sums | {"b": (3.0, torch.bfloat16)})
     for process, pipe in heard:
         assert told_by(pipe) == "joined"
         assert told_by(pipe) == wanted
@@ -110,15 +120,15 @@ def test_all_get_the_weights_in_buckets(tmp_path, others) -> None:
 def test_weights_that_are_not_those_announced_are_not_taken(tmp_path, others) -> None:
     staging, manifest = an_outbox()
     place = tmp_path / "store"
-    other = replace(manifest, checksum=manifest.checksum + 1)
-    ((_, pipe),) = others([invited(place, rank=1, size=2)], other)
-    first = invited(place, rank=0, size=2)
+    other = replace(manifest, version=4)
+    ((_, pipe),) = others([invited(place, rank=1, size=2, bucket_bytes=1 << 20)], other)
+    first = invited(place, rank=0, size=2, bucket_bytes=1 << 20)  # one bucket
 
-    joined(first).send(staging.flat)
+    joined(first).send(*staging.packed)
 
     assert told_by(pipe) == "joined"
     assert told_by(pipe) == (
-        "the received weights are not those of policy version 3: their checksum differs."
+        "the received weights are not those of policy version 4: their checksum differs."
     )
 
 
@@ -161,9 +171,9 @@ def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, othe
     began = time.monotonic()
 
     with pytest.raises(TransferError, match="the broadcast failed"):
-        channel.send(staging.flat)
+        channel.send(*staging.packed)
 
     assert time.monotonic() - began < 10
     with pytest.raises(TransferError, match="this process has left the group"):
-        channel.send(staging.flat)
+        channel.send(*staging.packed)
     assert isinstance(told_by(other), str | tuple)  # it had all, or heard that it broke off

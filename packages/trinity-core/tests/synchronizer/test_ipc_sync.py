@@ -36,7 +36,7 @@ def test_each_engine_maps_what_is_shared_and_nobody_meets(a_trainer, two_engines
     assert synced(trainer, engines) == 7
 
     assert trainer.log == [("device",), ("share", "cpu")]
-    assert [engine.steps() for engine in engines] == [["receive", "load"]] * 2
+    assert [engine.steps() for engine in engines] == [["receive", "loaded"]] * 2
     assert [engine.log[0][1].manifest.version for engine in engines] == [7, 7]
 
 
@@ -47,7 +47,7 @@ def test_an_engine_that_is_away_is_not_waited_for(a_trainer, two_engines) -> Non
     synced(a_trainer(), engines)
 
     assert engines[0].steps() == []
-    assert engines[1].steps() == ["receive", "load"]
+    assert engines[1].steps() == ["receive", "loaded"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_one_that_is_lost_or_silent_is_done_without_and_the_others_hear_nothing_
 
     synced(trainer, engines)
 
-    assert engines[0].steps() == ["receive", "load"]
+    assert engines[0].steps() == ["receive", "loaded"]
     assert engines[1].steps() == ["receive", last]
     assert trainer.steps() == ["device", "share"]
     assert "weight sync without engine-1" in caplog.text
@@ -75,8 +75,8 @@ def test_one_that_finds_none_tries_once_more_and_the_trainer_is_asked_whether_it
     synced(trainer, engines)
 
     assert trainer.steps() == ["device", "share", "device"]
-    assert engines[0].steps() == ["receive", "load"]
-    assert engines[1].steps() == ["receive", "receive", "load"]
+    assert engines[0].steps() == ["receive", "loaded"]
+    assert engines[1].steps() == ["receive", "receive", "loaded"]
 
 
 def test_one_that_never_finds_any_is_ended_and_said(caplog, a_trainer, two_engines) -> None:
@@ -138,7 +138,7 @@ def test_only_engines_on_the_trainers_gpu_have_the_weights_there(
     synced(trainer, engines)
 
     assert trainer.log == [("device",), ("share", *where)]
-    assert [engine.steps()[-2:] for engine in engines] == [["receive", "load"]] * 2
+    assert [engine.steps()[-2:] for engine in engines] == [["receive", "loaded"]] * 2
 
 
 REFUSED = HandleError("cudaIpcOpenMemHandle failed with CUDA's error 801.")
@@ -154,8 +154,8 @@ def test_an_engine_that_may_open_nothing_on_the_gpu_has_the_cpus_at_once_and_fro
     synced(trainer, engines, times=2)
 
     assert trainer.log == [("device",), ("share", "gpu"), ("share", "cpu"), ("share", "cpu")]
-    assert engines[0].steps() == ["device", "receive", "load", "receive", "load"]
-    assert engines[1].steps() == ["device", "receive", "receive", "load", "receive", "load"]
+    assert engines[0].steps() == ["device", "receive", "loaded", "receive", "loaded"]
+    assert engines[1].steps() == ["device", "receive", "receive", "loaded", "receive", "loaded"]
     assert caplog.messages == [
         "trainer and engines share a GPU, but the weight sync uses CPU memory from now on: "
         "cudaIpcOpenMemHandle failed with CUDA's error 801. It is slower; results are the same"
@@ -172,7 +172,7 @@ def test_a_trainer_that_can_share_nothing_on_the_gpu_is_asked_for_it_once(
     synced(trainer, engines, times=2)
 
     assert trainer.log == [("device",), ("share", "gpu"), ("share", "cpu")]
-    assert engines[0].steps() == ["device", "receive", "load", "receive", "load"]
+    assert engines[0].steps() == ["device", "receive", "loaded", "receive", "loaded"]
     assert len(caplog.messages) == 1
     assert "from now on: the GPU's memory cannot be shared: error 801." in caplog.text
 
@@ -184,7 +184,7 @@ def test_a_trainer_whose_weights_leave_the_gpu_shares_none_there(a_trainer, an_e
     synced(trainer, engines, offloads=True)
 
     assert trainer.log == [("share", "cpu")]
-    assert engines[0].steps() == ["receive", "load"]
+    assert engines[0].steps() == ["receive", "loaded"]
 
 
 def test_in_one_process_weights_are_handed_over() -> None:

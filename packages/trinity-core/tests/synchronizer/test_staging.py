@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from trinity.common.ports import WeightSnapshot
-from trinity.synchronizer.staging import StagingBuffer, checksum, views_of
+from trinity.synchronizer.staging import StagingBuffer, checksum
 
 
 def weights(scale=1.0):
@@ -21,33 +21,34 @@ def packed(staging, version=4, scale=1.0):
     return staging.pack(WeightSnapshot(version=version, tensors=weights(scale)))
 
 
-def test_what_is_cut_from_the_bytes_has_names_types_shapes_and_bits_of_what_was_packed() -> None:
-    staging = StagingBuffer()
-    manifest = packed(staging)
-
-    found = views_of(staging.flat, manifest)
-
-    assert found.version == 4
-    assert list(found.tensors) == list(weights())
-    for name, tensor in weights().items():
-        assert found.tensors[name].dtype == tensor.dtype
-        assert torch.equal(found.tensors[name], tensor)
-
-
 def test_tensors_begin_at_multiples_of_sixteen_bytes() -> None:
     # 48, 6, 8, 24 and 0 bytes: each begins where the one before ended, rounded up
     assert [place.begin for place in packed(StagingBuffer()).slices] == [0, 48, 64, 80, 112]
 
 
-def test_the_next_weights_take_the_place_of_the_last_in_the_same_memory() -> None:
-    staging = StagingBuffer()
-    packed(staging)
-    memory = staging.flat.data_ptr()
+def test_what_is_packed_has_names_types_shapes_and_bits_and_changes_with_nothing_later() -> None:
+    staging, tensors = StagingBuffer(), weights()
+    manifest = staging.pack(WeightSnapshot(version=4, tensors=tensors))
+    tensors["embed"].zero_()
 
-    manifest = packed(staging, version=5, scale=2.0)
+    assert staging.packed[0] is manifest
+    assert staging.packed[1].keys() == weights().keys()
+    for name, tensor in weights().items():
+        found = staging.packed[1][name]
+        assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(found, tensor)
 
-    assert staging.flat.data_ptr() == memory
-    assert views_of(staging.flat, manifest).tensors["embed"][0, 1] == 2.0
+
+def test_a_bucket_holds_whole_tensors_and_a_larger_one_is_alone() -> None:
+    manifest = packed(StagingBuffer())
+
+    buckets = list(manifest.buckets(40))
+
+    # 48 bytes alone; 6 and 8 bytes, 16 apart; 24 bytes at 80 would end at 40 after 64: too many
+    names = [[one.name for one in bucket.slices] for bucket in buckets]
+    assert names == [["embed"], ["norm", "one"], ["across", "empty"]]
+    assert [bucket.num_bytes for bucket in buckets] == [48, 32, 32]
+    assert [[one.begin for one in bucket.slices] for bucket in buckets] == [[0], [0, 16], [0, 32]]
 
 
 def test_a_copy_that_was_asked_for_stays_when_the_next_weights_are_packed() -> None:

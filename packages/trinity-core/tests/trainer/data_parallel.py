@@ -319,10 +319,18 @@ def trained_with_spread_weights(model_path, folder, *, group):
     trainer.save(folder / "spread")
     losses, elsewhere = parts_on_two_one_two(model_path, folder, group=group)
     found = {"metrics": metrics, "losses": losses, "elsewhere": elsewhere}
+    found["streamed"] = streamed(trainer, reads=distributed.get_rank(group) == 0)
     try:
         trainer.train_step(rows(broken=3), step=3)
     except TrinityError as error:
         return found | {"error": str(error)}
+
+
+def streamed(trainer, *, reads):
+    """Return the weights as engines in bfloat16 get them, where this rank reads them."""
+    trainer._config.explorer.rollout_model.dtype = "bfloat16"
+    with trainer.snapshot(copy=False) as snapshot:
+        return dict(snapshot.tensors) if reads else {}
 
 
 def trained_with_offload(model_path, folder, *, group):

@@ -176,6 +176,10 @@ def test_their_checkpoint_is_that_of_one_process_and_so_is_what_they_go_on_from(
         assert found["actor/loss"] == pytest.approx(expected["actor/loss"], abs=1e-5)
     assert first["spread"]["error"] == second["spread"]["error"]
     assert "train step 3 stopped" in first["spread"]["error"]
+    whole = load_file(folder / "spread" / "huggingface/model.safetensors")
+    assert first["spread"]["streamed"].keys() == whole.keys()
+    for name, weight in first["spread"]["streamed"].items():  # gathered one at a time, rounded
+        assert torch.equal(weight, whole[name].bfloat16())
 
 
 def test_parts_that_two_ranks_write_go_on_with_one_and_with_two(of_two, tiny) -> None:

@@ -25,6 +25,7 @@ from trinity_debug.plan_options import (
 
 if TYPE_CHECKING:
     from trinity.common.config import Config, Machine
+    from trinity.common.config.memory import ModelShape
     from trinity.common.config.parts import NamedParts
 
 _FOLLOWS_GPUS = (
@@ -132,8 +133,7 @@ def _lines(stage: Config, machine: Machine, parts: NamedParts) -> list[str]:
 
     lines = plan_lines(stage, machine, parts)
     if lines and machine.model is not None and stage.mode != "train":
-        size = 4e-9 * machine.model.parameters
-        lines.append(f"weight sync ({stage.synchronizer.sync_method}): {size:.1f} GB")
+        lines.append(_of_sync(stage, machine.model))
     if machine.num_gpus and not lines:
         lines = [
             "memory is not computed: the model's config.json is not there, or its shape is not"
@@ -142,3 +142,14 @@ def _lines(stage: Config, machine: Machine, parts: NamedParts) -> list[str]:
     values = {path: (value, stage.origins[path]) for path, value in stage.flat().items()}
     shown = [(path, *values[path]) for path in _FOLLOWS_GPUS if path in values]
     return lines + [f"{path} = {value!r}  # {origin}" for path, value, origin in shown]
+
+
+def _of_sync(stage: Config, shape: ModelShape) -> str:
+    from trinity.common.config.memory import engine_bytes
+
+    rollout, method = stage.explorer.rollout_model, stage.synchronizer.sync_method
+    size = engine_bytes(shape, dtype=rollout.dtype or "float32") / 1e9
+    bucket = min(size, (rollout.weight_sync_buffer_size << 20) / 1e9)
+    host = f" in buckets of {bucket:.1f} GB; CPU memory: one copy in the trainer's first rank"
+    where = {"nccl": host, "gloo": f"{host}, a bucket or two in each engine"}
+    return f"weight sync ({method}): {size:.1f} GB{where.get(method, '')}"

@@ -71,6 +71,7 @@ class VLLMEngine(RolloutEngine):
     takes_stop_strings = True
     takes_structure = True
     takes_penalties = True
+    takes_stream = True
 
     def __init__(  # noqa: PLR0913 -- the options of a component
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trinity_engine_vllm.weights import Loader, difference, embedding_name, repack_output
+from trinity_engine_vllm.weights import Loader, difference, repack_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,13 +89,10 @@ class ParallelLoader(Loader):
         with _as_file(tensors) as self._path:
             super().load(tensors)
 
-    def _replace(self, tensors: Mapping[str, Tensor]) -> None:
+    def _replace(self, tensors: Iterator[tuple[str, Tensor]]) -> None:
         call_workers(self._engine, "trinity_load", self._path, self._is_cpu)
 
-    def _differences(self, tensors: Mapping[str, Tensor]) -> list[float]:
-        name = embedding_name(tensors)
-        if name is None:
-            return []
+    def _differences(self, name: str, kept: Mapping[str, Tensor]) -> list[float]:
         return call_workers(self._engine, "trinity_difference", self._path, name)
 
 

@@ -14,7 +14,7 @@ from trinity.common.config.model import model_file
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -43,32 +43,37 @@ class Loader:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the weights; the cache of prefixes, which the old ones made, is dropped.
 
+        Args:
+            tensors: each is read once, in their order.
+
         Raises:
             ModelError: they are of another model, or the output layer kept the old ones.
         """
         self._check_names(tensors)
+        embedding = None if self._is_checked else embedding_name(tensors)
+        kept: dict[str, Tensor] = {}
+
+        def read() -> Iterator[tuple[str, Tensor]]:
+            for name, tensor in tensors.items():
+                if name == embedding:
+                    kept[name] = tensor
+                yield name, tensor
+
         self.is_whole = False
-        self._replace(tensors)
+        self._replace(read())
         self._engine.reset_prefix_cache()
         if not self._is_checked:
-            self._check_output(self._differences(tensors))
+            self._check_output([] if embedding is None else self._differences(embedding, kept))
         self.is_whole = True
 
-    def _replace(self, tensors: Mapping[str, Tensor]) -> None:
-        self._engine.collective_rpc(
-            "reload_weights", kwargs={"weights_iterator": iter(tensors.items())}
-        )
+    def _replace(self, tensors: Iterator[tuple[str, Tensor]]) -> None:
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
         if self._is_cpu:
             self._engine.apply_model(repack_output)
 
-    def _differences(self, tensors: Mapping[str, Tensor]) -> list[float]:
-        """Return how far the output layer is from the embedding; empty: there is none."""
-        name = embedding_name(tensors)
-        if name is None:
-            return []
-        found: list[float] = self._engine.apply_model(
-            lambda model: difference(model, tensors[name])
-        )
+    def _differences(self, name: str, kept: Mapping[str, Tensor]) -> list[float]:
+        """Return how far the output layer is from the embedding of this name."""
+        found: list[float] = self._engine.apply_model(lambda model: difference(model, kept[name]))
         return found
 
     def _check_names(self, tensors: Mapping[str, Tensor]) -> None:

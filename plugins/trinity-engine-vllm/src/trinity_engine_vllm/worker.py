@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.generation.requests import begins
+from trinity.errors import TrinityError
 
 from trinity_engine_vllm.asked import Asked, closed, failure, half_loaded
 
@@ -89,6 +90,7 @@ class Worker:
 
         Raises:
             ModelError: it failed, or the engine is closed.
+            TrinityError: the job's own.
         """
         done: Future[None] = Future()
 
@@ -97,6 +99,8 @@ class Worker:
                 self._check_open()
                 for waiting in job():
                     self.stepping.give(waiting)
+            except TrinityError as error:  # as it is: weights that broke off on their way, say
+                done.set_exception(error)
             except Exception as error:  # noqa: BLE001 -- the caller's
                 done.set_exception(self._failure(error, what))
             else:

@@ -46,13 +46,16 @@ class AdaptedWeights:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the weights; all of the tensors fit, or nothing is changed.
 
+        Of a ``TensorStream`` that breaks off, those that came stay.
+
         Raises:
             ModelError: they are of another model.
         """
         if not any(name.endswith((LORA_A, LORA_B)) for name in tensors):
+            self._is_base, self._digest = False, None  # whatever becomes of a part of them
             copy_weights(self._module, tensors)
-            self._is_base, self._digest = False, None
             return
+        tensors = dict(tensors)
         names = [name.removesuffix(LORA_A) for name in tensors if name.endswith(LORA_A)]
         targets = self._module.state_dict(keep_vars=True)
         for name in names:

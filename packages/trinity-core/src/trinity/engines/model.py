@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from trinity.common.models.pretrained import load_pretrained, no_progress_bars
+from trinity.common.ports.weights import TensorStream
 from trinity.errors import ModelError, did_you_mean
 
 if TYPE_CHECKING:
@@ -134,9 +135,12 @@ def copy_weights(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         ModelError: a name is unknown, a weight is missing, a shape differs, tied weights differ.
     """
     targets = module.state_dict(keep_vars=True)
-    _check_names(module, targets, tensors)
-    _check_shapes(targets, tensors)
-    _check_tied(targets, tensors)
+    like = tensors.like if isinstance(tensors, TensorStream) else tensors
+    _check_names(module, targets, like)
+    _check_shapes(targets, like)
+    if len({id(targets[name]) for name in like}) < len(like):  # tied: their values are compared
+        tensors = dict(tensors)
+        _check_tied(targets, tensors)
     for name, tensor in tensors.items():
         targets[name].copy_(tensor)
 

@@ -84,6 +84,7 @@ class TransformersEngine(RolloutEngine):
     takes_stop_strings = True
     takes_structure = True
     takes_adapters = True
+    takes_stream = True
     takes_penalties = True
 
     def __init__(  # noqa: PLR0913 -- the options of a component

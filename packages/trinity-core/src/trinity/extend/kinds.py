@@ -175,6 +175,12 @@ _ALL_KINDS = (
                 "Without it, whole weights travel, with the adapters in them.",
             ),
             Ability(
+                word="weights:stream",
+                attribute="takes_stream",
+                meaning="`load_weights` reads each tensor once, in their order, so weights are "
+                "loaded bucket by bucket. Without it, they are collected in CPU memory first.",
+            ),
+            Ability(
                 word="penalties",
                 attribute="takes_penalties",
                 meaning="a request's penalties, `logit_bias` and `seed` count. Without it, a "

@@ -2,7 +2,7 @@
 
     this process               trainer's process          each engine's process
     join, for new members ---> Channel <== gloo, nccl ==> Channel
-    send, receive -----------> bucket, bucket, ... -----> staged, and compared with what was told
+    send, receive -----------> bucket, bucket, ... -----> compared with what was told, and loaded
 
 A group belongs to its members: where an engine was lost, or came back, the next one is made under a
 name that none had. An engine that does not come, or takes only a part, is done without.
@@ -68,7 +68,7 @@ class BroadcastSync(DirectSync):
         if not left:
             return {}
         told: list[tuple[Any, ...]] = [(), *[(manifest,)] * len(left)]
-        buckets = 1 + manifest.num_bytes // self._bucket_bytes
+        buckets = 1 + sum(1 for _ in manifest.buckets(self._bucket_bytes))
         outcomes = self._outcomes("send", "receive", left, told=told, times=buckets)
         if any(isinstance(outcome, Exception) for outcome in outcomes.values()):
             self._members = ()  # nobody knows how far each of them is

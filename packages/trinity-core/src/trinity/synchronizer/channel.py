@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,13 +17,16 @@ import torch
 from torch import distributed
 
 from trinity.common.out_of_memory import out_of_memory
+from trinity.common.ports import WeightSnapshot
+from trinity.common.ports.weights import TensorStream
 from trinity.errors import TrinityError
 from trinity.synchronizer.staging import checksum, views_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from torch import Tensor
 
-    from trinity.common.ports import WeightSnapshot
     from trinity.synchronizer.staging import WeightManifest
 
 Backend = Literal["gloo", "nccl"]
@@ -31,6 +35,7 @@ _REMEDIES = (
     "explorer.rollout_model.weight_sync_buffer_size: less than it is (more buckets)",
     "explorer.rollout_model.gpu_memory_utilization: less than it is",
 )
+_SEAL_BYTES = 16  # checksum and version, at the end of each bucket
 _POLL_S = 0.005  # between two looks whether a bucket is there, or all members are
 
 
@@ -70,6 +75,11 @@ class Channel:
         """Return the name of the group."""
         return self._spec.group
 
+    @property
+    def is_on_gpu(self) -> bool:
+        """Return whether bytes go from GPU to GPU."""
+        return self._spec.backend == "nccl"
+
     def meet(self, store: Any) -> None:
         """Wait for the other members; :meth:`leave` ends that, too.
 
@@ -108,28 +118,47 @@ class Channel:
                 )
             num_there = store.add("there", 0)
 
-    def send(self, flat: Tensor) -> None:
-        """Broadcast these bytes.
+    def send(self, manifest: WeightManifest, tensors: Mapping[str, Tensor]) -> None:
+        """Broadcast these tensors, bucket by bucket.
 
         Raises:
             TransferError: a member is gone or silent.
         """
-        self._broadcast(flat)
+        buckets = list(manifest.buckets(self._spec.bucket_bytes))
+        size = max((bucket.num_bytes for bucket in buckets), default=0)
+        with self._travelling(size):
+            buffer = self._empty(size)
+            for bucket in buckets:
+                flat = buffer[: bucket.num_bytes + _SEAL_BYTES]
+                for one in bucket.slices:
+                    tensor = tensors[one.name].detach().contiguous()
+                    flat[one.begin : one.end].copy_(tensor.view(-1).view(torch.uint8))
+                _seal(flat).copy_(_seal_of(flat, bucket))
+                self._broadcast(flat)
 
     def receive(self, manifest: WeightManifest) -> WeightSnapshot:
-        """Return the weights, once all of them are here and are those that were announced.
+        """Return the weights, which come while they are read: each once, in their order.
 
-        Raises:
-            TransferError: they are not, or a member is gone or silent.
+        Each bucket is memory of its own, as long as somebody has a tensor of it. Reading them
+        raises a ``TransferError`` if a member is gone or silent, or if those that come are not
+        those that were announced.
         """
-        flat = torch.empty(manifest.num_bytes, dtype=torch.uint8)
-        self._broadcast(flat)
-        if checksum(flat) != manifest.checksum:
-            raise TransferError(
-                f"the received weights are not those of policy version {manifest.version}: "
-                f"their checksum differs."
-            )
-        return views_of(flat, manifest)
+        arriving = self._arriving(manifest)
+        like = views_of(torch.empty(manifest.num_bytes, dtype=torch.uint8, device="meta"), manifest)
+        stream = TensorStream(like.tensors, lambda _: next(arriving))
+        return WeightSnapshot(version=manifest.version, tensors=stream)
+
+    def _arriving(self, manifest: WeightManifest) -> Iterator[Tensor]:
+        for bucket in manifest.buckets(self._spec.bucket_bytes):
+            with self._travelling(bucket.num_bytes):
+                flat = self._empty(bucket.num_bytes)
+                self._broadcast(flat)
+                if not torch.equal(_seal(flat), _seal_of(flat, bucket)):
+                    raise TransferError(
+                        f"the received weights are not those of policy version {manifest.version}: "
+                        f"their checksum differs."
+                    )
+            yield from views_of(flat, bucket).tensors.values()
 
     def leave(self) -> None:
         """Leave the group, from another thread too: whoever waits here waits no longer."""
@@ -137,14 +166,15 @@ class Channel:
             self._has_left = True
             self._changed.notify_all()
 
-    def _broadcast(self, flat: Tensor) -> None:
-        size = min(self._spec.bucket_bytes, len(flat))
-        on_gpu = self._spec.backend == "nccl"
+    def _empty(self, num_bytes: int) -> Tensor:
+        device = "cuda" if self.is_on_gpu else "cpu"
+        return torch.empty(num_bytes + _SEAL_BYTES, dtype=torch.uint8, device=device)
+
+    @contextmanager
+    def _travelling(self, size: int) -> Iterator[None]:
+        """Say what is wrong with a bucket of so many bytes, and leave the group then."""
         try:
-            # Its own memory: a bucket that is left behind keeps no more than itself.
-            buffer = torch.empty(size, dtype=torch.uint8, device="cuda" if on_gpu else "cpu")
-            for begin in range(0, len(flat), size or 1):
-                self._broadcast_one(flat[begin : begin + size], buffer=buffer)
+            yield
         except torch.OutOfMemoryError as error:
             self.leave()
             phase = f"weight sync (a bucket of {size / 2**20:.0f} MiB)"
@@ -153,19 +183,14 @@ class Channel:
             self.leave()
             raise TransferError(f"the broadcast failed: {_first_line(error)}") from error
 
-    def _broadcast_one(self, bucket: Tensor, *, buffer: Tensor) -> None:
+    def _broadcast(self, travelling: Tensor) -> None:
         self._check_there()
         options = distributed.BroadcastOptions()
         options.rootRank = 0
         options.timeout = limit = timedelta(seconds=self._spec.timeout_s)
-        travelling, sends = buffer[: len(bucket)], self._spec.rank == 0
-        if sends:
-            travelling.copy_(bucket)
         work = self._group.broadcast([travelling], options)
         self._await(work)
         work.wait(limit)
-        if not sends:
-            bucket.copy_(travelling)
 
     def _await(self, work: Any) -> None:  # Any: half typed
         """Return when the work is done: with NCCL its future would be once it has begun.
@@ -178,7 +203,7 @@ class Channel:
         while not work.is_completed():
             if self._has_left or time.monotonic() > deadline:
                 self._has_left = True
-                _leave_behind(self._group, work, aborts=self._spec.backend == "nccl")
+                _leave_behind(self._group, work, aborts=self.is_on_gpu)
                 raise TransferError("the broadcast failed: a member is gone or unresponsive")
             with self._changed:
                 self._changed.wait(_POLL_S)
@@ -206,6 +231,15 @@ def _leave_behind(group: Any, work: Any, *, aborts: bool) -> None:  # Any: half 
             time.sleep(_LOOK_S)
 
     threading.Thread(target=keep, name="weights-left-behind", daemon=True).start()
+
+
+def _seal(flat: Tensor) -> Tensor:
+    return flat[-_SEAL_BYTES:].view(torch.int64)
+
+
+def _seal_of(flat: Tensor, bucket: WeightManifest) -> Tensor:
+    """Return what a bucket ends with, by which lost, cut and mixed bytes are seen."""
+    return torch.tensor([checksum(flat[:-_SEAL_BYTES]), bucket.version], device=flat.device)
 
 
 def device_id() -> str:

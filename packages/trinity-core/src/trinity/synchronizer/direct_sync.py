@@ -2,8 +2,7 @@
 
     this process               trainer's process          each engine's process
     pack --------------------> a copy, all in one run
-    bring -------------------> as a method does it ------> whole, or not at all
-    load --------------------------------------------------> between two batches, as ever
+    bring -------------------> as a method does it ------> loaded between two batches
 
 An engine that is lost, silent, or takes no whole weights is done without: its process is ended, and
 the one that takes its place gets the weights from the trainer's copy.
@@ -95,14 +94,14 @@ class DirectSync(MemorySync):
         raise NotImplementedError
 
     def _without_those_reached(self, left: There, manifest: WeightManifest) -> There:
-        """Bring them to all of these, let those who have the weights load; return the others."""
+        """Bring them to all of these; return those that have not loaded them."""
         outcomes = self._brought(left, manifest) if left else {}
         left = {one: process for one, process in left.items() if one in outcomes}
         for one in left:
             if isinstance(outcomes[one], Exception):
                 self._why[one.name] = str(outcomes[one])
             else:
-                one.load()
+                one.loaded()
         left = self._without_those_gone(left, outcomes)
         return {one: p for one, p in left.items() if isinstance(outcomes[one], Exception)}
 
@@ -212,8 +211,8 @@ class ReceiverPeer(Peer, Protocol):
         Any: it gives its copy to a process that comes later.
         """
 
-    def load(self) -> None:
-        """Let the process load what it received; it is waited for elsewhere."""
+    def loaded(self) -> None:
+        """Note that the process has loaded what it received."""
 
     def mark_lost(self, *, ends: bool) -> None:
         """Note that the process is lost; ``ends``: it is there, and is to be ended."""

@@ -19,7 +19,9 @@ from trinity.synchronizer.staging import manifest_of, views_of
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
+
+    from torch import Tensor
 
     from trinity.common.ports import WeightSnapshot
     from trinity.synchronizer.staging import WeightManifest
@@ -57,7 +59,9 @@ class IpcStagingBuffer:
             ModelError: there is no memory for them.
         """
         manifest = manifest_of(snapshot)
-        parts = [(one.begin, snapshot.tensors[one.name]) for one in manifest.slices]
+        parts: Iterable[tuple[int, Tensor]]
+        parts = ((one.begin, snapshot.tensors[one.name]) for one in manifest.slices)
+        parts = parts if len(where) < 2 else list(parts)  # each is read once
         memfd, on_gpu, refusal = None, None, ""
         with self._lock:
             self._manifest = None

@@ -1,4 +1,4 @@
-"""Weights as one run of bytes, as they are broadcast, and what is told of them beside it."""
+"""Weights as runs of bytes, as they travel in buckets, and what is told of them beside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,7 +37,22 @@ class WeightManifest:
     version: WeightVersion
     slices: tuple[_Slice, ...]
     num_bytes: int
-    checksum: int | None  # None: it is told elsewhere, or what they lie in cannot change
+
+    def buckets(self, num_bytes: int) -> Iterator[WeightManifest]:
+        """Yield parts of at most so many bytes, in order; a larger tensor is one by itself."""
+        first = 0
+        for number, one in enumerate(self.slices):
+            if number > first and one.end - self.slices[first].begin > num_bytes:
+                yield self._part(first, number)
+                first = number
+        if self.slices:
+            yield self._part(first, len(self.slices))
+
+    def _part(self, first: int, end: int) -> WeightManifest:
+        slices = self.slices[first:end]
+        start = slices[0].begin
+        own = tuple(replace(one, begin=one.begin - start, end=one.end - start) for one in slices)
+        return WeightManifest(version=self.version, slices=own, num_bytes=_whole(own[-1].end))
 
 
 class StagingBuffer:
@@ -50,42 +64,40 @@ class StagingBuffer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # who was away asks in another thread
-        self._flat = torch.empty(0, dtype=torch.uint8)
+        self._tensors: dict[str, Tensor] = {}
         self._manifest: WeightManifest | None = None  # None: nothing whole was packed
 
     @property
-    def flat(self) -> Tensor:
-        """Return the bytes, uint8; they are not to be changed."""
-        return self._flat
+    def packed(self) -> tuple[WeightManifest, Mapping[str, Tensor]]:
+        """Return what was packed last; it is not to be changed."""
+        assert self._manifest is not None
+        return self._manifest, self._tensors
 
     def pack(self, snapshot: WeightSnapshot) -> WeightManifest:
         """Copy the weights, in place of those before them, and say what they are."""
         manifest = manifest_of(snapshot)
         with self._lock:
-            self._manifest = None
-            if len(self._flat) != manifest.num_bytes:
-                self._flat = torch.zeros(manifest.num_bytes, dtype=torch.uint8)
-            for one in manifest.slices:
-                tensor = snapshot.tensors[one.name].detach().contiguous()
-                self._flat[one.begin : one.end].copy_(tensor.view(-1).view(torch.uint8))
-            self._manifest = replace(manifest, checksum=checksum(self._flat))
-        return self._manifest
+            self._manifest, self._tensors = None, {}  # freed, unless somebody still reads them
+            for name, tensor in snapshot.tensors.items():
+                self._tensors[name] = tensor.detach().to("cpu", copy=True)
+            self._manifest = manifest
+        return manifest
 
     def kept(self) -> PackedWeights | None:
-        """Return a copy of what was packed last, by name; None: nothing was."""
+        """Return what was packed last, by name; None: nothing was."""
         with self._lock:
             if self._manifest is None:
                 return None
-            return PackedWeights.of(views_of(self._flat.clone(), self._manifest))
+            return PackedWeights.of(
+                WeightSnapshot(version=self._manifest.version, tensors=self._tensors)
+            )
 
 
 def manifest_of(snapshot: WeightSnapshot) -> WeightManifest:
-    """Return where each tensor will lie, without a checksum."""
-    slices = tuple(_slices(snapshot.tensors))
-    num_bytes = slices[-1].end + -slices[-1].end % _ALIGNED if slices else 0
-    return WeightManifest(
-        version=snapshot.version, slices=slices, num_bytes=num_bytes, checksum=None
-    )
+    """Return where each tensor will lie."""
+    slices = tuple(_slices(snapshot.like))
+    num_bytes = _whole(slices[-1].end) if slices else 0
+    return WeightManifest(version=snapshot.version, slices=slices, num_bytes=num_bytes)
 
 
 def views_of(flat: Tensor, manifest: WeightManifest) -> WeightSnapshot:
@@ -106,28 +118,12 @@ def checksum(flat: Tensor) -> int:
     >>> checksum(torch.ones(16, dtype=torch.uint8)) == 2 * 0x0101010101010101
     True
     """
-    if flat.is_cuda:
-        return checksum_by_torch(flat)
-    words = flat.numpy().view(np.uint64)
-    rest = len(words) % _BLOCK
-    blocks = words[: len(words) - rest].reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64)
-    sums = np.append(blocks, words[len(words) - rest :].sum(dtype=np.uint64))
-    weights = 2 * np.arange(len(sums), 0, -1, dtype=np.uint64) - np.uint64(1)  # odd: none is lost
-    return int((sums * weights).sum(dtype=np.uint64))
-
-
-def checksum_by_torch(flat: Tensor) -> int:
-    """Return the same number, computed where the bytes are: 64-bit integers wrap, signed or not.
-
-    >>> checksum_by_torch(torch.ones(16, dtype=torch.uint8)) == 2 * 0x0101010101010101
-    True
-    """
-    words = flat.view(torch.int64)
+    words = flat.view(torch.int64)  # which wrap
     rest = len(words) % _BLOCK
     blocks = words[: len(words) - rest].view(-1, _BLOCK).sum(dim=1)
     sums = torch.cat([blocks, words[len(words) - rest :].sum().view(1)])
-    weights = 2 * torch.arange(len(sums), 0, -1, device=flat.device) - 1
-    return int((sums * weights).sum()) % 2**64
+    weights = 2 * torch.arange(len(sums), 0, -1, device=flat.device) - 1  # odd: none is lost
+    return int((sums * weights).sum())
 
 
 def _slices(tensors: Mapping[str, Tensor]) -> Iterator[_Slice]:
@@ -136,4 +132,8 @@ def _slices(tensors: Mapping[str, Tensor]) -> Iterator[_Slice]:
         end = begin + tensor.numel() * tensor.element_size()
         dtype = str(tensor.dtype).removeprefix("torch.")
         yield _Slice(name, dtype, tuple(tensor.shape), begin, end)
-        begin = end + -end % _ALIGNED
+        begin = _whole(end)
+
+
+def _whole(num_bytes: int) -> int:
+    return num_bytes + -num_bytes % _ALIGNED

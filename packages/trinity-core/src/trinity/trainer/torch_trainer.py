@@ -21,11 +21,13 @@ from torch import Tensor, nn
 from trinity.common.batch import Fields
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import Trainer, WeightSnapshot, WeightVersion
+from trinity.common.ports.weights import TensorStream
 from trinity.errors import ConfigError
 from trinity.trainer.algorithm_builder import build_algorithm_parts
 from trinity.trainer.algorithm_parts import not_finite, weighted_loss
 from trinity.trainer.checkpoint import Checkpointer
 from trinity.trainer.critic import Critic
+from trinity.trainer.dtensor import DTensor, full_tensor
 from trinity.trainer.lora import travel_alone
 from trinity.trainer.memory_plan import MemoryPlan
 from trinity.trainer.microbatch import select_inputs
@@ -188,13 +190,22 @@ class TorchTrainer(Trainer):
 
     def snapshot(self, *, copy: bool) -> WeightSnapshot:
         with self._phase("weight sync"):
-            return WeightSnapshot(version=self.version, tensors=self._weights(copy=copy))
+            tensors = self._weights(copy=copy)
+        snapshot = WeightSnapshot(version=self.version, tensors=tensors)
+        if not any(isinstance(one, DTensor) for one in tensors.values()):
+            return snapshot
+        dtype = self._config.explorer.rollout_model.dtype
+        return TensorStream.rounded(snapshot, dtype, self._gathered)
+
+    def _gathered(self, _: str, tensor: Tensor) -> Tensor:
+        with self._phase("weight sync"):
+            return full_tensor(tensor)
 
     def _weights(self, *, copy: bool) -> dict[str, Tensor]:
         is_alone = self._adapters is not None and travel_alone(self._config)
         if is_alone and (factors := self._adapters.factors()):
             return factors
-        if self._ranks.is_sharded or self._adapters is not None:
+        if self._adapters is not None or (self._ranks.is_sharded and copy):
             return self._checkpointer.full_weights()
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
         return {name: tensor.clone() for name, tensor in tensors.items()} if copy else tensors

@@ -10,11 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import distributed
+from transformers import AutoModelForCausalLM
 from trinity.common.ports import WeightSnapshot
-from trinity.errors import ModelError, WorkerLostError, WorkerWaitsError
+from trinity.common.ports.weights import TensorStream
+from trinity.engines.transformers_engine import TransformersEngine
+from trinity.errors import ModelError, WorkerWaitsError
 from trinity.runtime.ray import address, engine_worker, weight_transfer
 from trinity.runtime.ray.weight_transfer import WeightReceiver, WeightSender
 from trinity.synchronizer.channel import GroupSpec, TransferError
+from trinity_testing.tiny import make_tiny_model
 
 pytestmark = pytest.mark.skipif(
     not distributed.is_gloo_available(), reason="this build of torch has no gloo"
@@ -37,6 +41,11 @@ class Trainer:
         return WeightSnapshot(version=self.version, tensors={"weight": weight})
 
 
+def received_by(way, manifest):
+    """Return what came, as an engine has it that loads nothing before it has all."""
+    return dict(way.receive(manifest).tensors)
+
+
 def joined(ways, endpoint, *, number=1, timeout_s=10.0):
     """Let all of them join a group."""
     specs = [
@@ -57,18 +66,13 @@ def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -
     with ThreadPoolExecutor(2) as pool:
         for version in (1, 2):
             manifest = out.pack()
-            received = [pool.submit(way.receive, manifest) for way in ways]
+            received = [pool.submit(received_by, way, manifest) for way in ways]
             out.send()
-            [one.result(10) for one in received]
-            for way in ways:
-                snapshot = way.taken()
-                assert (snapshot.version, snapshot.tensors["weight"][7]) == (version, version)
-                assert way.taken() is None
+            assert [one.result(10)["weight"][7] for one in received] == [version, version]
         joined([out, ways[1]], out.host_rendezvous(), number=2)  # the other one is gone
-        received = pool.submit(ways[1].receive, out.pack())
+        received = pool.submit(received_by, ways[1], out.pack())
         out.send()
-        received.result(10)
-    assert ways[1].taken().version == 3
+        assert received.result(10)["weight"][7] == 3.0
     assert out.kept().payload.snapshot().tensors["weight"][7] == 3.0
 
 
@@ -79,9 +83,9 @@ def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
     threading.Timer(0.3, way.leave).start()
 
     with pytest.raises(TransferError, match="the broadcast failed"):
-        way.receive(manifest)  # and nobody sends
+        received_by(way, manifest)  # and nobody sends
 
-    assert way.taken() is None
+    way.leave()
     with pytest.raises(TransferError, match="this process is in no group"):
         way.receive(manifest)
 
@@ -93,10 +97,9 @@ def test_who_is_told_late_to_leave_a_group_stays_in_the_next_one() -> None:
     out.leave("weights/1")  # said while that was sent, and heard only now
 
     with ThreadPoolExecutor(1) as pool:
-        received = pool.submit(way.receive, out.pack())
+        received = pool.submit(received_by, way, out.pack())
         out.send()
-        received.result(10)
-    assert way.taken().version == 1
+        assert received.result(10)["weight"][7] == 1.0
 
 
 def test_who_is_told_to_leave_before_it_comes_waits_for_nobody() -> None:
@@ -152,7 +155,7 @@ def test_before_a_first_sync_there_is_no_copy() -> None:
         WeightSender(Trainer().snapshot, timeout_s=1.0).kept()
 
 
-def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_until_it_has_others(
+def test_an_engine_that_got_a_part_answers_nobody_until_it_has_all_of_others(
     workers, monkeypatch
 ) -> None:
     monkeypatch.setattr(engine_worker, "_GIVEN_S", 0.1)
@@ -173,24 +176,66 @@ def test_an_engine_that_got_a_part_keeps_the_old_weights_and_answers_nobody_unti
             WorkerWaitsError, match=r"^engine-0 waits: new weights did not reach it"
         ):
             asked()
-    with pytest.raises(WorkerLostError, match="engine-0"):
-        worker.load_received()  # there is nothing
     worker.load_weights(out.kept().payload)
     worker.serve()
     assert worker.version() == 1
     worker.open("b")
 
 
-def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(workers) -> None:
-    worker = workers.engine_worker().part
-    worker._weight_receiver._received = WeightSnapshot(version=5, tensors={})
-    monkey = type(worker._engine)
-    loads, monkey.load_weights = monkey.load_weights, lambda self, snapshot: None
-    try:
-        with pytest.raises(ModelError, match="given the weights of version 5 and says that it has"):
-            worker.load_received()
-    finally:
-        monkey.load_weights = loads
+def test_an_embedded_engine_loads_buckets_as_they_come_and_answers_nobody_with_a_part_of_them(
+    workers, tmp_path
+) -> None:
+    path = str(make_tiny_model(tmp_path / "model"))
+    options = {"max_model_len": 32, "dtype": "bfloat16", "device": "cpu"}
+    worker = workers.engine_worker(TransformersEngine(model_path=path, **options)).part
+    module = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    trained = {name: one.detach() * 3 + 1e-3 for name, one in module.named_parameters()}
+    snapshot = WeightSnapshot(version=4, tensors=trained)
+    out = WeightSender(
+        lambda: TensorStream.rounded(snapshot, "bfloat16", lambda _, tensor: tensor), timeout_s=10.0
+    )
+    joined([out, worker._weight_receiver], out.host_rendezvous())
+
+    def is_loaded():
+        found = worker._engine._module.state_dict()
+        return all(torch.equal(found[name], one.bfloat16()) for name, one in trained.items())
+
+    with ThreadPoolExecutor(1) as pool:
+        received = pool.submit(worker.weights, "receive", out.pack())
+        out.send()
+        assert received.result(10) == 4
+        assert is_loaded()
+        snapshot = WeightSnapshot(version=5, tensors={n: one * 2 for n, one in trained.items()})
+        trained = snapshot.tensors
+        received = pool.submit(worker.weights, "receive", out.pack())
+        out._staging._tensors.pop(list(trained)[-1])
+        with pytest.raises(KeyError):
+            out.send()
+        worker.weights("leave", "weights/1")
+        with pytest.raises(TransferError, match="the broadcast failed"):
+            received.result(10)
+    assert not worker._serves.is_set()
+    assert not is_loaded()
+
+    out.pack()
+    worker.load_weights(out.kept().payload)
+
+    assert is_loaded()
+
+
+def test_an_engine_that_says_another_version_than_it_was_given_answers_nobody(
+    workers, keyed_engine
+) -> None:
+    class Forgetful(keyed_engine):
+        def load_weights(self, snapshot):
+            """Forget to set the version."""
+
+    worker = workers.engine_worker(Forgetful()).part
+    sender = WeightSender(Trainer().snapshot, timeout_s=1.0)
+    told = sender.share(["cpu"])
+
+    with pytest.raises(ModelError, match="given the weights of version 1 and says that it has"):
+        worker.weights("receive", told)
 
     assert not worker._serves.is_set()
 
@@ -226,6 +271,5 @@ def test_a_gpu_gets_its_room_back_once_nobody_holds_what_was_copied_there(
 
     for _ in range(2):
         worker.weights("receive", told)
-        worker.load_received()
 
     assert freed == ([None, None] if is_cuda else [])

@@ -36,6 +36,7 @@ class RolloutEngine(ABC):
     takes_penalties: bool = False  # of a request, its ``logit_bias`` and its ``seed`` too
     takes_structure: bool = False  # replies match a request's ``structure``
     takes_adapters: bool = False  # ``load_weights`` takes adapters alone, see ``WeightSnapshot``
+    takes_stream: bool = False  # ``load_weights`` reads each tensor once, in their order
 
     @abstractmethod
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:

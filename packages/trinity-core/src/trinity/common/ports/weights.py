@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NewType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
 
-__all__ = ["LORA_A", "LORA_B", "WeightSnapshot", "WeightVersion"]
+__all__ = ["LORA_A", "LORA_B", "TensorStream", "WeightSnapshot", "WeightVersion"]
 
 LORA_A, LORA_B = ".lora_A", ".lora_B"
 WeightVersion = NewType("WeightVersion", int)  # counts optimizer steps; 0 is the base model
@@ -26,3 +25,81 @@ class WeightSnapshot:
 
     version: WeightVersion
     tensors: Mapping[str, Tensor]
+
+    @property
+    def like(self) -> Mapping[str, Tensor]:
+        """Return tensors of the same names, types and shapes; their values do not count."""
+        return self.tensors.like if isinstance(self.tensors, TensorStream) else self.tensors
+
+    def __enter__(self) -> WeightSnapshot:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Make what was not read of a stream: other ranks may wait for this one there."""
+        if isinstance(self.tensors, TensorStream):
+            self.tensors.drain()
+
+
+class TensorStream(Mapping[str, "Tensor"]):
+    """Tensors that come one after the other, each once, so that nobody holds all of them.
+
+    Ranks that gather them make each one together, so all have to be asked for, in their order.
+
+    Args:
+        like: by name, in order: what each will be, on torch's device ``meta``.
+        make: makes the tensor of a name.
+    """
+
+    def __init__(self, like: Mapping[str, Tensor], make: Callable[[str], Tensor]) -> None:
+        self.like, self._make = like, make
+        self._left = iter(like)
+
+    @classmethod
+    def rounded(
+        cls, snapshot: WeightSnapshot, dtype: str | None, make: Callable[[str, Tensor], Tensor]
+    ) -> WeightSnapshot:
+        """Return the weights as engines of this number format hold them, each rounded when read.
+
+        Adapters of LoRA stay as they are: engines add them to the base model in float32.
+
+        Args:
+            snapshot: of the trainer.
+            dtype: ``bfloat16`` or ``float16``: weights in float32 are rounded.
+            make: makes of a name and a rounded tensor what is read.
+        """
+        import torch
+
+        short = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(dtype or "")
+        like = {
+            name: torch.empty(
+                one.shape,
+                device="meta",
+                dtype=short
+                if short and one.dtype == torch.float32 and not name.endswith((LORA_A, LORA_B))
+                else one.dtype,
+            )
+            for name, one in snapshot.like.items()
+        }
+        tensors = snapshot.tensors
+        stream = cls(like, lambda name: make(name, tensors[name].detach().to(like[name].dtype)))
+        return WeightSnapshot(version=snapshot.version, tensors=stream)
+
+    def __getitem__(self, name: str) -> Tensor:
+        expected = next(self._left, None)
+        if expected != name:
+            raise LookupError(f"the stream is at {expected!r}, not {name!r}")
+        return self._make(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.like
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.like)
+
+    def __len__(self) -> int:
+        return len(self.like)
+
+    def drain(self) -> None:
+        """Make those that are left, for the other ranks."""
+        for name in self._left:
+            self._make(name)

@@ -1,7 +1,7 @@
 """Keep an engine in another process with the weights it should have; wait for a lost one.
 
 driver: load_weights(reference) --> the process that is there; or, where they come from the
-        start("receive"), load() --> trainer's process, the steps of that
+        start("receive") ----------> trainer's process, the steps of that
         a thread for each engine ---> one that takes its place: it serves nobody before
 
 The thread has a call on its way that ends with the process, so that it hears of each loss at once.
@@ -118,11 +118,9 @@ class EngineSupervisor:
         """Let the process leave the group, which it may wait in."""
         self._worker.at_once().start("weights", "leave", group)
 
-    def load(self) -> None:
-        """Begin to load what the process received; :meth:`finish` tells how it ended."""
-        assert self._loading is not None
-        self._load_began = time.monotonic()
-        self._loading = self._worker.start("load_received"), self._loading[1]
+    def loaded(self) -> None:
+        """Note that the process has loaded what was sent to it."""
+        self._loading = None
 
     def mark_lost(self, *, ends: bool) -> None:
         """Note that the process is lost; ``ends``: it is there, and another takes its place."""

@@ -20,15 +20,17 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.ports import Completion, RunKey
+from trinity.common.ports import Completion, RunKey, WeightSnapshot
+from trinity.common.ports.weights import TensorStream
 from trinity.errors import EngineBrokenError, ModelError, WorkerLostError, WorkerWaitsError
 from trinity.runtime.assembly import make_engine
+from trinity.runtime.plugin_adapter import abilities_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from trinity.common.ports import GenerationRequest, WeightSnapshot, WeightVersion
+    from trinity.common.ports import GenerationRequest, WeightVersion
     from trinity.common.weight_digest import WeightDigest
     from trinity.runtime.ray.weight_transfer import WeightReceiver
     from trinity.runtime.ray.worker import WorkerContext
@@ -97,7 +99,7 @@ class EngineWorker:
     the place of another one has the model's own, and the run may be further.
 
     SERVING -> LOADING -> SERVING with others, or POISONED: weights did not arrive whole. Then it
-    keeps those that it has and answers nobody, until others are loaded.
+    may have a part of them and answers nobody, until all of some version are loaded.
 
     Args:
         context: of the worker.
@@ -342,35 +344,32 @@ class EngineWorker:
     def weights(self, step: str, *told: Any) -> Any:
         """Take a step of a sync from process to process; what it gives is its own (Any).
 
+        ``receive`` returns the version once the weights are loaded, between two batches.
+
         Raises:
             TransferError: the way between the processes broke.
-        """
-        try:
-            return getattr(self._weight_receiver, step)(*told)
-        except Exception:
-            if step == "receive":
-                self._poison()
-            raise
-
-    def load_received(self) -> WeightVersion:
-        """Load the weights that came whole, before the next batch; return their version.
-
-        Raises:
-            WorkerLostError: none came: this process is a new one.
             ModelError: they are of another model, or the engine took others.
         """
-        snapshot = self._weight_receiver.taken()
-        if snapshot is None:
-            raise WorkerLostError(f"engine-{self._number}", cause="it was started anew")
-        self._load(snapshot)
-        if self._engine.version != snapshot.version:
+        if step != "receive":
+            return getattr(self._weight_receiver, step)(*told)
+        try:
+            return self._take(self._weight_receiver.receive(*told))
+        except Exception:
             self._poison()
+            raise
+
+    def _take(self, snapshot: WeightSnapshot) -> WeightVersion:
+        version, streams = snapshot.version, isinstance(snapshot.tensors, TensorStream)
+        if streams and "weights:stream" not in abilities_in(self._engine, "rollout_engine"):
+            tensors = {name: tensor.cpu() for name, tensor in snapshot.tensors.items()}
+            snapshot = WeightSnapshot(version=version, tensors=tensors)
+        self._load(snapshot)
+        if self._engine.version != version:
             raise ModelError(
-                f"engine-{self._number} was given the weights of version {snapshot.version} and "
-                f"says that it has version {self._engine.version}: it answers nothing. Its "
-                f"load_weights has to set the version."
+                f"engine-{self._number} was given the weights of version {version} and says that "
+                f"it has version {self._engine.version}: it answers nothing. Its load_weights has "
+                f"to set the version."
             )
-        version = snapshot.version
         del snapshot
         self._weight_receiver.let_go()
         self._is_loaded, self._is_poisoned = True, False

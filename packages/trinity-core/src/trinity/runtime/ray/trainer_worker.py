@@ -6,6 +6,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.ports.weights import TensorStream
 from trinity.common.weight_digest import digest_of
 from trinity.runtime.assembly import make_trainer
 from trinity.runtime.ray.address import node_address, use_own_interface
@@ -15,6 +16,8 @@ from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from torch import Tensor
 
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
@@ -89,21 +92,29 @@ class TrainerWorker:
 
     def snapshot(self) -> WithPayload:
         """Return the version, and the weights; they are copied once, into the object store."""
-        snapshot = self._snapshot()
-        return WithPayload(snapshot.version, PackedWeights.of(snapshot))
+        with self._snapshot() as snapshot:
+            return WithPayload(snapshot.version, PackedWeights.of(snapshot))
 
     def weight_digest(self) -> WeightDigest | None:
         """Return the digest of the weights that were given last."""
         return self._digest
 
     def _snapshot(self) -> WeightSnapshot:
-        snapshot: WeightSnapshot = self._trainer.snapshot(copy=False)
-        self._digest = digest_of(snapshot.tensors) if self._context.config.audit != "off" else None
-        return snapshot
+        """Return the weights as engines hold them; their digest is made while they are read."""
+        self._digest = digest = None if self._context.config.audit == "off" else {}
+
+        def noted(name: str, tensor: Tensor) -> Tensor:
+            if digest is not None:
+                digest.update(digest_of({name: tensor}))
+            return tensor
+
+        dtype = self._context.config.explorer.rollout_model.dtype
+        return TensorStream.rounded(self._trainer.snapshot(copy=False), dtype, noted)
 
     def snapshot_beside(self) -> None:
         """Do what rank 0 needs of this rank for :meth:`snapshot`."""
-        self._trainer.snapshot(copy=False)
+        with self._trainer.snapshot(copy=False):
+            pass
 
     def weights(self, step: str, *told: Any) -> Any:
         """Take a step of a sync from process to process; what it gives is its own (Any)."""

@@ -114,7 +114,8 @@ class WeightSender(_Peer):
 
     def pack(self) -> WeightManifest:
         """Copy the weights."""
-        return self._staging.pack(self._snapshot())
+        with self._snapshot() as snapshot:
+            return self._staging.pack(snapshot)
 
     def share(self, where: Collection[str]) -> IpcWeights:
         """Copy the weights to where processes of this machine can have them.
@@ -122,7 +123,8 @@ class WeightSender(_Peer):
         Raises:
             ModelError: there is no memory for them.
         """
-        return self._shared.share(self._snapshot(), where=where)
+        with self._snapshot() as snapshot:
+            return self._shared.share(snapshot, where=where)
 
     def send(self) -> None:
         """Broadcast what was packed.
@@ -130,7 +132,7 @@ class WeightSender(_Peer):
         Raises:
             TransferError: a member is gone or silent.
         """
-        self._joined().send(self._staging.flat)
+        self._joined().send(*self._staging.packed)
 
     def kept(self) -> WithPayload:
         """Return what was packed or shared last, for one who comes later, by the object store.
@@ -149,38 +151,32 @@ class WeightReceiver(_Peer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._received: WeightSnapshot | None = None  # whole; None: nothing waits to be loaded
         self._was_on_gpu = False
 
-    def receive(self, told: WeightManifest | IpcWeights) -> None:
-        """Take the weights, whole or not at all, for :meth:`taken`.
+    def receive(self, told: WeightManifest | IpcWeights) -> WeightSnapshot:
+        """Return the weights; those of a group come while they are read.
 
         Args:
             told: what comes by the group, or where it can be had.
 
         Raises:
-            TransferError: they did not arrive whole.
+            TransferError: they do not arrive whole.
             ModelError: this process cannot have them.
         """
-        self._received, self._was_on_gpu = None, False
         if not isinstance(told, IpcWeights):
-            self._received = self._joined().receive(told)
-            return
-        self._received = open_weights(told)
-        tensors = self._received.tensors.values()
-        self._was_on_gpu = any(tensor.is_cuda for tensor in tensors)
+            channel = self._joined()
+            self._was_on_gpu = channel.is_on_gpu
+            return channel.receive(told)
+        received = open_weights(told)
+        self._was_on_gpu = any(tensor.is_cuda for tensor in received.tensors.values())
         logger.info(
             "%s the weights of v%d: %.0f MiB",
             "copied on the GPU" if self._was_on_gpu else "mapped",
             told.manifest.version, told.manifest.num_bytes / 2**20,
         )  # fmt: skip
+        return received
 
     def let_go(self) -> None:
         """Give a GPU back the memory of what was taken, which is loaded."""
         if self._was_on_gpu:
             empty_cache()
-
-    def taken(self) -> WeightSnapshot | None:
-        """Return what was received, once; None: nothing was."""
-        taken, self._received = self._received, None
-        return taken
