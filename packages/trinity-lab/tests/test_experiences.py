@@ -20,7 +20,7 @@ WORDS = {"<s>": 0, "say": 1, "a": 2, "b": 3, "\x1b[2Jgone\u202e": 4}
 
 @pytest.fixture
 def run_dir(tmp_path) -> Path:
-    """Return the directory of a run of two steps, two tasks each, two tries of a task."""
+    """Return the directory of a run of two steps, two tasks each, two rollouts of a task."""
     log = SampleLog(tmp_path, limit=10**6)
     for step in (1, 2):
         rows = [

@@ -15,8 +15,9 @@ BUFFER = "buffer.trainer_input.experience_buffer"
     [
         ("model.model_path", "Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
         ("model.model_path", "there", "/start/there"),
-        ("model.model_path", "~/models/qwen", "~/models/qwen"),
+        ("model.model_path", "~/models/qwen", "/start/home/models/qwen"),
         ("checkpoint_root_dir", "runs", "/start/runs"),
+        ("checkpoint_root_dir", "~/runs", "/start/home/runs"),
         (f"{BUFFER}.path", "rows.jsonl", "/start/rows.jsonl"),
         (f"{BUFFER}.path", "sqlite:///run.db", "sqlite:////start/run.db"),
         (f"{BUFFER}.path", "sqlite:////data/run.db", "sqlite:////data/run.db"),
@@ -27,6 +28,7 @@ def test_a_path_is_absolute_and_a_name_stays(
     path, given, found, a_run, cpu, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "there").mkdir()
     overrides = [f"{BUFFER}.storage_type={'sql' if '://' in given else 'file'}", f"{path}={given}"]
     config = resolve(load_config(a_run(), overrides=overrides), cpu)

@@ -167,7 +167,6 @@ def test_a_model_and_a_dataset_may_be_ids_of_the_hub(cpu, builtin_only, a_run) -
         ("modls/tiny/v1", "Did you mean 'models'?"),
         ("models/tniy", "Did you mean 'tiny'? Give a folder"),
         ("models/other", "For an id, first run: hf download models/other."),
-        ("~/models/tiny", "Give a folder that save_pretrained wrote"),
     ],
 )
 def test_a_model_whose_name_looks_like_a_path_is_refused_with_the_nearest_name(

@@ -13,12 +13,20 @@ if TYPE_CHECKING:
 
     from trinity.common.config.config import Config
 
-__all__ = ["make_absolute"]
+__all__ = ["expand_home", "make_absolute"]
 
 _OUTPUTS = {"checkpoint_root_dir", "input_save_path"}
 _INPUTS = {"path", "model_path", "critic_model_path", "chat_template_path"}
 _BUFFER = "buffer.trainer_input.experience_buffer"
 _SQLITE = "sqlite:///"
+
+
+def expand_home(config: Config) -> None:
+    """Put the user's folder in place of a leading ``~``, as a shell does."""
+    for _, section, name, _ in list(fields(config)):
+        value = getattr(section, name) if name in _OUTPUTS | _INPUTS else None
+        if isinstance(value, str) and value.startswith("~"):
+            setattr(section, name, os.path.expanduser(value))
 
 
 def make_absolute(config: Config) -> None:
@@ -53,4 +61,4 @@ def _absolute(value: str, folder: Path, *, is_written: bool) -> str:
         return _SQLITE + _absolute(value.removeprefix(_SQLITE), folder, is_written=True)
     full = os.path.abspath(folder / value)
     is_name = is_hub_id(value) and not is_written and not os.path.exists(full)
-    return value if is_name or value[0] == "~" or "://" in value else full
+    return value if is_name or "://" in value else full

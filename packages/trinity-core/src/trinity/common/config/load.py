@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.absolute import expand_home
 from trinity.common.config.check_support import with_published_names
 from trinity.common.config.document import CUT, read_document
 from trinity.common.config.interpolation import resolved_values
@@ -101,6 +102,7 @@ def read_config(
     config, unfit, left_out = fitting(data, source=source) if can_be_read else (None, [], set())
     problems = (*document.problems, *wrong, *missing, *unfit)
     if config is not None:
+        expand_home(config)
         config._source = replace(source, interpolations=interpolations_in(raw, config))
     if not problems:
         _warn_of_older_names(older, source)

@@ -117,7 +117,7 @@ class Sample:
 
     @property
     def task(self) -> str:
-        """Return ``batch/task``, which all tries of a task share."""
+        """Return ``batch/task``, which all rollouts of a task share."""
         return "/".join(self.eid.split("/")[:2])
 
     @property
