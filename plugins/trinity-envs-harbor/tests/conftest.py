@@ -12,8 +12,10 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.workflows import Task
+from trinity_envs_harbor import rewards
 from trinity_envs_harbor.layout import missing_sandbox
 from trinity_envs_harbor.prepared import forget_prepared
+from trinity_envs_harbor.safe_files import read_inside
 from trinity_envs_harbor.workflow import HarborWorkflow
 from trinity_serve.endpoint.server import EndpointHost
 from trinity_testing.engines import ScriptedEngine
@@ -142,6 +144,11 @@ def run_task(workflow_of) -> Callable[..., Any]:
             workflow.close()
 
     return run
+
+
+def read_rewards(root: Path) -> dict[str, float]:
+    """Return the rewards in the folder of ``/``."""
+    return rewards.read_rewards(lambda path: read_inside(root, path))
 
 
 def call(command: str) -> str:

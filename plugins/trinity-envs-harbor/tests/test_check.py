@@ -34,7 +34,7 @@ def invoked(*words: str):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("gpus = 1", "task.toml:3: environment.gpus is not provided. It needs a container"),
+        ("gpus = 1", "task.toml:3: environment.gpus is not provided. Run this task with Harbor"),
         ('mcp_servers = [{name = "a"}]', "task.toml:3: environment.mcp_servers is not provided"),
         ('allowed_hosts = ["a.com"]', "task.toml:3: environment.allowed_hosts is not provided"),
         ('os = "windows"', "task.toml:3: environment.os is 'windows'. Sandboxes are of Linux"),
@@ -108,7 +108,7 @@ def test_files_that_are_missing_are_named(a_task):
 def test_services_and_an_image_of_the_verifier_are_refused(a_task, name):
     folder = a_task(**{name: "\n"})
 
-    assert "It needs a container, which Trinity does not start" in told(folder)[0]
+    assert "Run this task with Harbor itself" in told(folder)[0]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import os
 
 import pytest
 from trinity.errors import BadTaskError, EnvError
-from trinity_envs_harbor.rewards import chosen, read_rewards
+from trinity_envs_harbor.rewards import chosen
 
-from .conftest import call, needs_bwrap
+from .conftest import call, needs_bwrap, read_rewards
 
 FILL = "i=0; while i=$((i+1)); do head -c 4000000 /dev/zero > /app/f$i; done"
 

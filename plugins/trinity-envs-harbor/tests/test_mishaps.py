@@ -13,12 +13,11 @@ from trinity.errors import ConfigError, EnvError
 from trinity_envs_harbor.commands import app
 from trinity_envs_harbor.layout import images_for
 from trinity_envs_harbor.prepared import problems_of
-from trinity_envs_harbor.rewards import read_rewards
 from trinity_envs_harbor.settings import HarborSettings
 from trinity_envs_harbor.task import digest_of
 from typer.testing import CliRunner
 
-from .conftest import needs_bwrap
+from .conftest import needs_bwrap, read_rewards
 
 RAW = {"action": "raw", "max_env_steps": 1}
 ENVIRONMENT = '[environment]\ndocker_image = "debian"\n'

@@ -52,10 +52,10 @@ def client(tmp_path, monkeypatch):
         return lambda: [line.split("\t") for line in log.read_text().splitlines()]
 
     monkeypatch.setenv("PATH", str(tmp_path))
-    container._client.cache_clear()
+    container.container_client.cache_clear()
     container._tried.cache_clear()
     yield put
-    container._client.cache_clear()
+    container.container_client.cache_clear()
     container._tried.cache_clear()
 
 

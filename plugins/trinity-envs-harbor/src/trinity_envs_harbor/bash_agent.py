@@ -122,11 +122,7 @@ class BashAgent:
         if "\0" in command:
             return "error: a command cannot hold a zero byte."
         self.num_commands += 1
-        self.environment.write("/logs/agent/command.sh", command + "\n")
-        ended = self.environment.run(
-            ["/bin/sh", "-c", "exec 2>&1; exec /usr/bin/env bash /logs/agent/command.sh"],
-            timeout_s=left_s,
-        )
+        ended = self.environment.run_script(command, step=self.step, timeout_s=left_s)
         self.is_late = self.is_late or ended.reason == "wall_time"
         return shown_result(ended, most=self.settings.output_chars)
 

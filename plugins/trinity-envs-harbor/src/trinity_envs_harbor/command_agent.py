@@ -12,6 +12,7 @@ from trinity.errors import EnvError
 
 from trinity_envs_harbor.forward import Forward, on_loopback
 from trinity_envs_harbor.layout import python_bind
+from trinity_envs_harbor.prepared import Prepared
 
 if TYPE_CHECKING:
     from trinity.common.ports import Endpoint
@@ -68,6 +69,7 @@ def run_command_agent(
         "TRINITY_INSTRUCTION_FILE": "/logs/agent/instruction.md",
         **({"PYTHONPATH": ":".join(packages)} if packages else {}),
     }
+    assert isinstance(environment.prepared, Prepared)  # containers have no such agent
     _, programs = python_bind(environment.prepared.places)
     python = f"{programs}/python3"
     with Forward(endpoint.base_url) as forward:
@@ -75,6 +77,7 @@ def run_command_agent(
         script = f'exec > {_OUTPUT} 2>&1; exec "$0" -ISB {_INSIDE} {port} {_SOCKET} "$@"'
         ended = environment.run(
             ["/bin/sh", "-c", script, python, *words],
+            step=step,
             timeout_s=step.agent_timeout_s,
             env=env,
             binds=binds,

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from trinity.errors import BadTaskError, ConfigError, EnvError
-from trinity_sandbox.choice import sandbox_named
 
 from trinity_envs_harbor.environment import opened
-from trinity_envs_harbor.layout import images_for
+from trinity_envs_harbor.layout import images_for, task_sandbox
 from trinity_envs_harbor.prepared import forget_prepared, prepared, problems_of
 from trinity_envs_harbor.rewards import chosen, rolled_up
 from trinity_envs_harbor.step_loop import step_rewards
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
 
     from trinity_sandbox.base import Sandbox
 
+    from trinity_envs_harbor.container_workspace import PreparedImage
+    from trinity_envs_harbor.containers import ContainerClient
     from trinity_envs_harbor.environment import TaskEnvironment
     from trinity_envs_harbor.prepared import Prepared
     from trinity_envs_harbor.problems import Problem
@@ -41,25 +42,27 @@ Images = Annotated[
     ),
 ]
 Key = Annotated[str, typer.Option("--reward-key", help="Which number of a verifier is the reward.")]
-SandboxName = Annotated[str, typer.Option("--sandbox", help="auto, or the name of a sandbox.")]
+SandboxName = Annotated[str, typer.Option("--sandbox", help="auto, bwrap or container.")]
 
 
 @app.command()
-def check(folder: Folder, image: Images = None) -> None:
+def check(folder: Folder, image: Images = None, sandbox: SandboxName = "auto") -> None:
     """Say of each task whether it runs here, and name each problem with file and line.
 
     Runs nothing. Ends with code 1 if a task has a problem.
     """
-    num_bad, folders = 0, _folders(folder)
+    num_bad, folders, in_container = 0, _folders(folder), sandbox == "container"
+    where = "in a container" if in_container else "in bwrap"
     for one in folders:
-        _, problems = problems_of(one, images_for(one, _images(image)))
+        images = images_for(one, _images(image))
+        _, problems = problems_of(one, images, in_container=in_container)
         serious = [problem for problem in problems if not problem.is_note]
         num_bad += bool(serious)
-        typer.echo(f"{one}: {'cannot run' if serious else 'runs in bwrap'}")
+        typer.echo(f"{one}: {'cannot run' if serious else f'runs {where}'}")
         for problem in problems:
             typer.echo(f"  {problem}")
     typer.echo(f"{len(folders)} tasks, {num_bad} of them cannot run")
-    _warn_without_a_sandbox()
+    _warn_without(sandbox)
     if num_bad:
         raise typer.Exit(1)
 
@@ -101,6 +104,7 @@ def rows(
     folder: Folder,
     file: Annotated[Path, typer.Argument(help="Of JSON lines, written anew.")],
     image: Images = None,
+    sandbox: SandboxName = "auto",
 ) -> None:
     """Write a row for each task: its folder, name, instruction and digest.
 
@@ -109,7 +113,8 @@ def rows(
     lines = []
     bad: list[Problem] = []
     for one in _folders(folder):
-        task, problems = problems_of(one, images_for(one, _images(image)))
+        images = images_for(one, _images(image))
+        task, problems = problems_of(one, images, in_container=sandbox == "container")
         bad += [problem for problem in problems if not problem.is_note]
         if task is not None:
             row = {
@@ -157,7 +162,9 @@ class _Tried:
             yield f"doing nothing earns {undone:g}, as much as the solution."
 
 
-def _tried(folder: Path, sandbox: Sandbox, images: Mapping[str, str], *, key: str) -> _Tried:
+def _tried(
+    folder: Path, sandbox: Sandbox | ContainerClient, images: Mapping[str, str], *, key: str
+) -> _Tried:
     try:
         ready = prepared(folder, sandbox=sandbox, images=images_for(folder, images))
     except (BadTaskError, EnvError) as error:
@@ -173,7 +180,11 @@ def _tried(folder: Path, sandbox: Sandbox, images: Mapping[str, str], *, key: st
 
 
 def _run(
-    ready: Prepared, sandbox: Sandbox, act: Callable[[TaskEnvironment, TaskStep], str], *, key: str
+    ready: Prepared | PreparedImage,
+    sandbox: Sandbox | ContainerClient,
+    act: Callable[[TaskEnvironment, TaskStep], str],
+    *,
+    key: str,
 ) -> _Outcome:
     printed: list[str] = []
     try:
@@ -209,18 +220,16 @@ def _images(given: list[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _sandbox(name: str) -> Sandbox:
+def _sandbox(name: str) -> Sandbox | ContainerClient:
     try:
-        used = sandbox_named(name)
-        with used.open(places={"/app": "app"}):
-            return used
+        return task_sandbox(name)
     except ConfigError as error:
         typer.echo(str(error))
         raise typer.Exit(1) from error
 
 
-def _warn_without_a_sandbox() -> None:
+def _warn_without(sandbox: str) -> None:
     try:
-        sandbox_named("bwrap")
+        task_sandbox(sandbox)
     except ConfigError as error:
         typer.echo(f"note: on this machine none runs: {error}")

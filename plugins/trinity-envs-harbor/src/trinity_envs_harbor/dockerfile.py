@@ -27,7 +27,7 @@ _NEEDS_NETWORK = re.compile(
     r"|git\s+clone)"
 )
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
-_CONTAINER = "It needs a container, which Trinity does not start"
+_CONTAINER = "bwrap does not follow it: use sandbox: container"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +142,7 @@ def _refused_run(command: str) -> str:
         return "a RUN with a here-document is not read. Write a script, COPY it and RUN that."
     if found := _NEEDS_NETWORK.search(command):
         return (
-            f"`{' '.join(found.group('word').split())}` needs the network, which no sandbox has. "
-            f"Map the image to a machine that has the programs, and remove the line."
+            f"`{' '.join(found.group('word').split())}` needs the network, which bwrap has not. "
+            f"Use sandbox: container; or remove the line, where this machine has the programs."
         )
     return ""

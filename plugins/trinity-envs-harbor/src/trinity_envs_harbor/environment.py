@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trinity.errors import EnvError
-from trinity_sandbox.supervise import bytes_in
 
-from trinity_envs_harbor.prepared import limits_of
 from trinity_envs_harbor.rewards import read_rewards
-from trinity_envs_harbor.safe_files import (
-    copied_inside,
-    empty_folder,
-    opened_up,
-    plain_parts,
-    read_inside,
-    size_with_holes,
-    written_inside,
-)
+from trinity_envs_harbor.workspace import Given
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from trinity_sandbox.base import CommandResult, Sandbox, Session
+    from trinity_sandbox.base import CommandResult, Sandbox
 
+    from trinity_envs_harbor.container_workspace import PreparedImage
+    from trinity_envs_harbor.containers import ContainerClient
     from trinity_envs_harbor.prepared import Prepared
     from trinity_envs_harbor.task import TaskStep
+    from trinity_envs_harbor.workspace import Workspace
 
 __all__ = ["TaskEnvironment", "opened"]
-
-logger = logging.getLogger(__name__)
 
 _OUTPUT = "/logs/verifier/test-stdout.txt"
 _TAIL = 2000  # characters of what a verifier printed, in a failure
 _ARTIFACTS = "/logs/artifacts"
 _OF_A_STEP = ("/logs/agent", _ARTIFACTS, "/logs/verifier", "/tests", "/solution")
+_SHELL = '"$(command -v bash || command -v sh)"'
 
 
 class TaskEnvironment:
@@ -47,49 +38,47 @@ class TaskEnvironment:
 
     Args:
         prepared: what it begins with.
-        session: over the copy.
+        workspace: over the copy.
     """
 
-    def __init__(self, prepared: Prepared, session: Session) -> None:
+    def __init__(self, prepared: Prepared | PreparedImage, workspace: Workspace) -> None:
         self.prepared = prepared
         self.task = prepared.task
-        self._session = session
-        self._bytes_before = 0  # what the agent left is not the verifier's fault
+        self._workspace = workspace
 
     def run(
         self,
         command: Sequence[str],
         *,
+        step: TaskStep,
         timeout_s: float,
         env: Mapping[str, str] | None = None,
         binds: Sequence[tuple[Path, str]] = (),
-        shown: Mapping[str, str] | None = None,
     ) -> CommandResult:
-        """Run one command, and end what it started.
+        """Run one command of the agent of a step.
 
         Args:
             command: a program and its arguments.
+            step: whose agent it is.
             timeout_s: until it is ended.
             env: further variables.
             binds: further files that it reads: on the host, and inside.
-            shown: further places.
 
         Raises:
-            EnvError: the sandbox could not be built.
+            EnvError: the command could not be started.
         """
-        limits = limits_of(self.task, timeout_s)
-        session = replace(
-            self._session,
-            limits=replace(limits, disk_bytes=limits.disk_bytes + self._bytes_before),
-            binds=(*self.prepared.binds, *binds),
-            env={**self.prepared.env, **(env or {})},
-            places={**self.prepared.places, **(shown or {})},
-        )
-        return session.run(command)
+        given = Given(env=env or {}, user=step.agent_user, binds=binds)
+        return self._workspace.run(command, timeout_s=timeout_s, given=given)
+
+    def run_script(self, text: str, *, step: TaskStep, timeout_s: float) -> CommandResult:
+        """Run lines of the shell: bash, or sh where there is none; stderr goes with stdout."""
+        self.write("/logs/agent/command.sh", text + "\n")
+        command = ["/bin/sh", "-c", f"exec 2>&1; exec {_SHELL} /logs/agent/command.sh"]
+        return self.run(command, step=step, timeout_s=timeout_s)
 
     def write(self, path: str, text: str) -> None:
         """Write a file, in place of what stands there."""
-        written_inside(self._session.folder, path, text)
+        self._workspace.write(path, text)
 
     def read(self, path: str) -> bytes | None:
         """Return what a file holds; None: there is none.
@@ -97,7 +86,7 @@ class TaskEnvironment:
         Raises:
             EnvError: it is no file.
         """
-        return read_inside(self._session.folder, path)
+        return self._workspace.read(path)
 
     def begin(self, step: TaskStep, *, is_first: bool) -> None:
         """Take away what verified the step before, and put the files of a step in place.
@@ -106,14 +95,15 @@ class TaskEnvironment:
             EnvError: its ``setup.sh`` failed.
         """
         for path in () if is_first else _OF_A_STEP:
-            empty_folder(self._session.folder, path)
+            self._workspace.empty(path)
         if step.files is None:
             return
-        copied_inside(step.files, self._session.folder, self._session.workdir)
+        workdir = self._workspace.workdir
+        self._workspace.copy_in(step.files, workdir)
         if not (step.files / "setup.sh").is_file():
             return
-        script = f"exec 2>&1; exec /usr/bin/env bash {shlex.quote(self._session.workdir)}/setup.sh"
-        ended = self.run(["/bin/sh", "-c", script], timeout_s=step.agent_timeout_s)
+        script = f"exec 2>&1; exec {_SHELL} {shlex.quote(workdir)}/setup.sh"
+        ended = self.run(["/bin/sh", "-c", script], step=step, timeout_s=step.agent_timeout_s)
         if ended.exit or ended.reason:
             said = ended.stdout.decode(errors="replace").strip()[-_TAIL:]
             how = f"limit of {ended.reason}" if ended.reason else f"code {ended.exit}"
@@ -126,12 +116,13 @@ class TaskEnvironment:
         """Run the solution of a step, as its agent."""
         if step.solution is None:
             raise EnvError(f"step {step.name} has no solution/solve.sh.")
-        self._bring("solution", step.solution)
-        return self.run(
+        self._bring("/solution", step.solution)
+        return self._workspace.run(
             ["/bin/sh", "-c", "exec 2>&1; /solution/solve.sh"],
             timeout_s=step.agent_timeout_s,
-            env=self.task.solution_env,
-            shown={"/solution": "solution"},
+            given=Given(
+                env=self.task.solution_env, user=step.agent_user, shown={"/solution": "solution"}
+            ),
         )
 
     def verify(self, step: TaskStep) -> dict[str, float]:
@@ -142,55 +133,29 @@ class TaskEnvironment:
         Raises:
             EnvError: it took too long, or wrote no finite reward.
         """
-        with self._verified(step) as environment:
-            return environment._verify(step)
+        self._workspace.end_processes()
+        if not step.is_separate:
+            return self._verify(step)
+        with self._workspace.another() as other:
+            self._workspace.hand_over((_ARTIFACTS, *step.artifacts), other)
+            return TaskEnvironment(self.prepared, other)._verify(step)
 
     def stop(self) -> None:
         """End the command that runs; from any thread."""
-        self._session.stop()
-
-    @contextmanager
-    def _verified(self, step: TaskStep) -> Iterator[TaskEnvironment]:
-        """Give where the verifier runs: here, or in new files with the artifacts of these."""
-        if not step.is_separate:
-            yield self
-            return
-        opened_up(self._session.folder)
-        found = list(self._artifacts(step))
-        with opened(self.prepared, self._session.sandbox, session=self._session) as other:
-            for path, source in found:
-                copied_inside(source, other._session.folder, path)
-            yield other
-
-    def _artifacts(self, step: TaskStep) -> Iterator[tuple[str, Path]]:
-        """Yield the artifacts that are there: where they are seen, and on the host.
-
-        Those from which on they are larger than the task's storage are left out: what the agent did
-        is for the verifier to judge, and no failure of the environment.
-        """
-        left = self.task.storage_mb << 20
-        for path in (_ARTIFACTS, *step.artifacts):
-            source = _unlinked(self._session.folder, path)
-            if source is None:
-                continue
-            left -= size_with_holes(source)
-            if left < 0:  # files with holes, or with many names, take little before they are copied
-                logger.warning(
-                    "%s: %s is left out, as the artifacts are larger than its storage of %d MB.",
-                    *(self.task.name, path, self.task.storage_mb),
-                )
-                return
-            yield path, source
+        self._workspace.stop()
 
     def _verify(self, step: TaskStep) -> dict[str, float]:
-        empty_folder(self._session.folder, "/logs/verifier")
-        self._bring("tests", *step.tests)
-        self._bytes_before = bytes_in(self._session.folder)
-        ended = self.run(
+        self._workspace.empty("/logs/verifier")
+        self._bring("/tests", *step.tests)
+        ended = self._workspace.run(
             ["/bin/sh", "-c", f"exec > {_OUTPUT} 2>&1; /tests/test.sh"],
             timeout_s=step.verifier_timeout_s,
-            env=step.verifier_env,
-            shown={"/tests": "tests"},
+            given=Given(
+                env=step.verifier_env,
+                user=step.verifier_user,
+                shown={"/tests": "tests"},
+                is_disk_free=True,  # what the agent left is not the verifier's fault
+            ),
         )
         is_whole = len(self.task.steps) == 1
         name = f"the verifier of {'' if is_whole else f'step {step.name} of '}{self.task.name}"
@@ -202,19 +167,16 @@ class TaskEnvironment:
         if ended.reason:
             raise EnvError(f"{name} was ended by its limit of {ended.reason}.{self._printed()}")
         try:
-            return read_rewards(self._session.folder)
+            return read_rewards(self.read)
         except EnvError as error:
             told = f"{name} (code {ended.exit}): {error}"
             raise EnvError(f"{told}{self._printed()}") from error
 
-    def _bring(self, name: str, *sources: Path) -> None:
+    def _bring(self, path: str, *sources: Path) -> None:
         """Copy folders in, each over those before it, in place of one of the agent's."""
-        empty_folder(self._session.folder, name)
+        self._workspace.empty(path)
         for source in sources:
-            copied_inside(source, self._session.folder, name)
-        for script in (self._session.folder / name).glob("*.sh"):
-            if not script.is_symlink():
-                script.chmod(0o755)
+            self._workspace.copy_in(source, path)
 
     def _printed(self) -> str:
         try:
@@ -227,29 +189,20 @@ class TaskEnvironment:
 
 @contextmanager
 def opened(
-    prepared: Prepared, sandbox: Sandbox, *, session: Session | None = None
+    prepared: Prepared | PreparedImage,
+    sandbox: Sandbox | ContainerClient,
+    *,
+    stopped: threading.Event | None = None,
 ) -> Iterator[TaskEnvironment]:
     """Give a new environment; all of it is deleted at the end.
 
     Args:
         prepared: what it begins with.
         sandbox: where commands run.
-        session: of the agent, with which this one is stopped; None: of nobody.
+        stopped: ends what runs, once it is set; None: :meth:`TaskEnvironment.stop` alone does.
 
     Raises:
         ConfigError: the sandbox cannot show a task's paths.
     """
-    with sandbox.open(places=prepared.places, workdir=prepared.workdir) as own:
-        copied_inside(prepared.files, own.folder, "/")
-        stopped = {} if session is None else {"stopped": session.stopped}
-        yield TaskEnvironment(prepared, replace(own, **stopped))
-
-
-def _unlinked(root: Path, path: str) -> Path | None:
-    """Return what stands at a path, if it is there and no folder above it is a link."""
-    found = root
-    for part in plain_parts(path):
-        if found.is_symlink():
-            return None
-        found /= part
-    return found if found.exists() or found.is_symlink() else None
+    with prepared.workspace(sandbox, stopped=stopped) as workspace:
+        yield TaskEnvironment(prepared, workspace)

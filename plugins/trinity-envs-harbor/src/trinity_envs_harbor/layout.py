@@ -9,6 +9,7 @@ from trinity.errors import ConfigError
 from trinity_sandbox.base import interpreter
 from trinity_sandbox.choice import sandbox_named
 
+from trinity_envs_harbor.containers import ContainerClient
 from trinity_envs_harbor.dockerfile import substituted, words_of
 from trinity_envs_harbor.problems import Problem
 from trinity_envs_harbor.safe_files import plain_parts
@@ -16,6 +17,8 @@ from trinity_envs_harbor.safe_files import plain_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from trinity_sandbox.base import Sandbox
 
     from trinity_envs_harbor.dockerfile import Instruction
     from trinity_envs_harbor.task import HarborTask
@@ -29,6 +32,7 @@ __all__ = [
     "missing_sandbox",
     "places_of",
     "python_bind",
+    "task_sandbox",
 ]
 
 HOME = "/" + "root"  # as in most images
@@ -174,10 +178,27 @@ def assignments(one: Instruction, variables: Mapping[str, str]) -> dict[str, str
     return {name: substituted(value, variables) for name, _, value in pairs}
 
 
+def task_sandbox(name: str = "auto") -> Sandbox | ContainerClient:
+    """Return where tasks run: ``auto``, ``bwrap``, or ``container``, if it works here.
+
+    Raises:
+        ConfigError: it does not, or cannot show a task's paths.
+    """
+    if name == "container":
+        return ContainerClient.found()
+    try:
+        used = sandbox_named("bwrap" if name == "auto" else name)
+        with used.open(places={"/app": "app"}):
+            return used
+    except ConfigError as error:
+        remedy = "Or run tasks with docker or podman: sandbox: container."
+        raise ConfigError(f"{error} {remedy}") from error
+
+
 def missing_sandbox() -> str | None:
     """Return why no sandbox of this machine can run a task; None: one can."""
     try:
-        with sandbox_named().open(places={"/app": "app"}):
-            return None
+        task_sandbox()
     except ConfigError as error:
         return str(error)
+    return None

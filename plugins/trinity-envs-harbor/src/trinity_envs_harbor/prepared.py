@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trinity.errors import BadTaskError, EnvError
-from trinity_sandbox.base import Limits, Session
+from trinity.errors import BadTaskError
 
-from trinity_envs_harbor.dockerfile import listed_words, substituted, words_of
+from trinity_envs_harbor.container_workspace import PreparedImage
+from trinity_envs_harbor.containers import ContainerClient
+from trinity_envs_harbor.file_build import FileBuild, limits_of
 from trinity_envs_harbor.layout import (
     HOME,
-    assignments,
     image_problems,
-    joined,
     layout_problems,
     places_of,
     python_bind,
 )
 from trinity_envs_harbor.reading import read_task
-from trinity_envs_harbor.safe_files import copied_inside, empty_folder, plain_parts
+from trinity_envs_harbor.safe_files import copied_inside
 from trinity_envs_harbor.task import digest_of
+from trinity_envs_harbor.workspace import SandboxWorkspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from trinity_sandbox.base import Sandbox
+    from trinity_sandbox.base import Limits, Sandbox
 
-    from trinity_envs_harbor.dockerfile import Instruction
     from trinity_envs_harbor.problems import Problem
     from trinity_envs_harbor.task import HarborTask
 
-__all__ = ["Prepared", "forget_prepared", "limits_of", "prepared", "problems_of"]
+__all__ = ["Prepared", "forget_prepared", "prepared", "problems_of"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ETC = {
@@ -42,7 +42,6 @@ _ETC = {
     "group": "root:x:0:\nagent:x:65534:\n",
     "hosts": "127.0.0.1 localhost sandbox\n",
 }
-_TAIL = 2000  # characters of what a build printed, in a failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +62,31 @@ class Prepared:
     places: Mapping[str, str]
     workdir: str
 
+    def limits(self, timeout_s: float) -> Limits:
+        """Return the limits of one command that may take so long."""
+        return limits_of(self.task, timeout_s)
+
+    @contextmanager
+    def workspace(
+        self, sandbox: Sandbox | ContainerClient, *, stopped: threading.Event | None = None
+    ) -> Iterator[SandboxWorkspace]:
+        """Give a copy of the files; it is deleted at the end.
+
+        Raises:
+            ConfigError: the sandbox cannot show a task's paths.
+        """
+        assert not isinstance(sandbox, ContainerClient)
+        with sandbox.open(places=self.places, workdir=self.workdir) as session:
+            copied_inside(self.files, session.folder, "/")
+            held = session if stopped is None else replace(session, stopped=stopped)
+            yield SandboxWorkspace(self, sandbox, held)
+
 
 @dataclass(kw_only=True)
 class _Made:
     """What this process has prepared, and the locks of what it is preparing."""
 
-    by_key: dict[tuple[str, ...], Prepared] = field(default_factory=dict)
+    by_key: dict[tuple[str, ...], Prepared | PreparedImage] = field(default_factory=dict)
     locks: dict[tuple[str, ...], threading.Lock] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     folder: tempfile.TemporaryDirectory[str] | None = None  # deleted when the process ends
@@ -77,28 +95,47 @@ class _Made:
 _made = _Made()
 
 
-def problems_of(folder: Path, images: Mapping[str, str]) -> tuple[HarborTask | None, list[Problem]]:
+def problems_of(
+    folder: Path, images: Mapping[str, str], *, in_container: bool = False
+) -> tuple[HarborTask | None, list[Problem]]:
     """Return a task and all that keeps it from running here, notes included."""
-    task, problems = read_task(folder)
-    if task is not None:
+    task, problems = read_task(folder, in_container=in_container)
+    if task is not None and not in_container:
         problems += [*image_problems(task, images), *layout_problems(task)]
     return task, problems
 
 
-def prepared(folder: Path, *, sandbox: Sandbox, images: Mapping[str, str]) -> Prepared:
-    """Return a task's files, made by the instructions of its Dockerfile.
+def prepared(
+    folder: Path,
+    *,
+    sandbox: Sandbox | ContainerClient,
+    images: Mapping[str, str],
+    allow_network: bool = False,
+) -> Prepared | PreparedImage:
+    """Return a task's files, made by the instructions of its Dockerfile, or its image.
+
+    Args:
+        folder: of the task.
+        sandbox: where its commands run.
+        images: what base images stand for, where they do not run in containers.
+        allow_network: containers of tasks that ask for it reach the network.
 
     Raises:
         BadTaskError: it asks for what is not there; each problem with its file and line.
         EnvError: an instruction failed.
     """
     digest = digest_of(folder)
-    key = (str(folder.resolve()), digest, sandbox.name)
+    key = (str(folder.resolve()), digest, sandbox.name, str(allow_network))
     with _made.lock:
         lock = _made.locks.setdefault(key, threading.Lock())
     with lock:
         if key not in _made.by_key:
-            _made.by_key[key] = _prepare(folder, digest, sandbox=sandbox, images=images)
+            made: Prepared | PreparedImage
+            if isinstance(sandbox, ContainerClient):
+                made = _image(folder, digest, client=sandbox, allow_network=allow_network)
+            else:
+                made = _prepare(folder, digest, sandbox=sandbox, images=images)
+            _made.by_key[key] = made
         return _made.by_key[key]
 
 
@@ -111,25 +148,29 @@ def forget_prepared() -> None:
         folder.cleanup()
 
 
-def limits_of(task: HarborTask, timeout_s: float) -> Limits:
-    """Return the limits of one command that may take so long."""
-    storage = task.storage_mb << 20
-    return Limits(
-        cpu_s=timeout_s * task.cpus + 1.0,
-        wall_s=timeout_s,
-        memory_bytes=task.memory_mb << 20,
-        processes=256,
-        file_bytes=storage,
-        output_bytes=4 << 20,
-        disk_bytes=storage,
+def _sound(found: tuple[HarborTask | None, list[Problem]]) -> HarborTask:
+    task, problems = found
+    serious = [str(one) for one in problems if not one.is_note]
+    if task is None or serious:
+        raise BadTaskError("\n".join(serious))
+    return task
+
+
+def _image(
+    folder: Path, digest: str, *, client: ContainerClient, allow_network: bool
+) -> PreparedImage:
+    task = _sound(problems_of(folder, {}, in_container=True))
+    return PreparedImage(
+        task=task,
+        digest=digest,
+        image=client.image_of(task),
+        client=client,
+        has_network=allow_network and task.asks_for_network,
     )
 
 
 def _prepare(folder: Path, digest: str, *, sandbox: Sandbox, images: Mapping[str, str]) -> Prepared:
-    task, problems = problems_of(folder, images)
-    serious = [str(one) for one in problems if not one.is_note]
-    if task is None or serious:
-        raise BadTaskError("\n".join(serious))
+    task = _sound(problems_of(folder, images))
     with _made.lock:
         if _made.folder is None:
             _made.folder = tempfile.TemporaryDirectory(
@@ -143,7 +184,7 @@ def _prepare(folder: Path, digest: str, *, sandbox: Sandbox, images: Mapping[str
     places = places_of(task)
     python, programs = python_bind(places)
     binds = (*python, *((etc / name, f"/etc/{name}") for name in _ETC))
-    build = _Build(
+    build = FileBuild(
         task=task,
         sandbox=sandbox,
         files=files / "root",
@@ -161,101 +202,3 @@ def _prepare(folder: Path, digest: str, *, sandbox: Sandbox, images: Mapping[str
         places=places,
         workdir=task.workdir or build.workdir,
     )
-
-
-@dataclass(kw_only=True)
-class _Build:
-    """Follows a Dockerfile, one instruction after the other."""
-
-    task: HarborTask
-    sandbox: Sandbox
-    files: Path
-    binds: tuple[tuple[Path, str], ...]
-    places: Mapping[str, str]
-    env: dict[str, str]
-    arguments: dict[str, str] = field(default_factory=dict)
-    workdir: str = "/"
-
-    def make(self) -> None:
-        self.files.mkdir()
-        for part in (*self.places.values(), "logs/agent", "logs/artifacts", "logs/verifier"):
-            empty_folder(self.files, part)
-        for one in self.task.build:
-            self._follow(one)
-        copied_inside(_nothing(self.files), self.files, self.task.workdir or "/")
-
-    def _follow(self, one: Instruction) -> None:
-        variables = {**self.arguments, **self.env}
-        if one.name == "ENV":
-            self.env |= assignments(one, variables)
-        elif one.name == "ARG":
-            self.arguments |= assignments(one, variables)
-        elif one.name == "WORKDIR":
-            self.workdir = joined(self.workdir, substituted(words_of(one.rest)[0], variables))
-            copied_inside(_nothing(self.files), self.files, self.workdir)
-        elif one.name == "COPY":
-            self._copy(one, variables)
-        elif one.name == "RUN":
-            self._run(one)
-
-    def _copy(self, one: Instruction, variables: Mapping[str, str]) -> None:
-        words = [substituted(word, variables) for word in words_of(one.rest)]
-        *sources, target = [word for word in words if not word.startswith("--")]
-        context = (self.task.folder / "environment").resolve()
-        found = [path for name in sources for path in _matching(context, name)]
-        into_folder = target.endswith("/") or len(found) > 1 or target in {".", "./"}
-        where = joined(self.workdir, target)
-        if not found:
-            raise EnvError(f"{self._place(one)}: COPY finds none of {' '.join(sources)}.")
-        for path in found:
-            inside = f"{where}/{path.name}" if into_folder and not path.is_dir() else where
-            is_old_folder = (self.files / "/".join(plain_parts(inside))).is_dir()
-            if is_old_folder and not path.is_dir():
-                inside = f"{inside}/{path.name}"
-            copied_inside(path, self.files, inside)
-            for word in words:
-                if word.startswith("--chmod="):
-                    target_file = self.files / "/".join(plain_parts(inside))
-                    target_file.chmod(int(word.removeprefix("--chmod="), 8))
-
-    def _run(self, one: Instruction) -> None:
-        words = listed_words(one.rest)
-        command = words or ["/bin/sh", "-c", one.rest]
-        if words and not words[0].startswith("/"):
-            command = ["/usr/bin/env", *words]
-        session = Session(
-            sandbox=self.sandbox,
-            folder=self.files,
-            limits=limits_of(self.task, self.task.build_timeout_s),
-            binds=self.binds,
-            env={**self.arguments, **self.env},
-            places=self.places,
-            workdir=self.workdir,
-        )
-        ended = session.run(command)
-        if ended.exit or ended.reason:
-            said = (ended.stdout + ended.stderr).decode(errors="replace").strip()[-_TAIL:]
-            how = f"was ended by its limit of {ended.reason}" if ended.reason else "failed"
-            raise EnvError(
-                f"{self._place(one)}: RUN {how} (code {ended.exit}); there is no network, and "
-                f"{', '.join(self.places)} are writable. It printed: {said or 'nothing'}"
-            )
-
-    def _place(self, one: Instruction) -> str:
-        return f"{self.task.folder / 'environment' / 'Dockerfile'}:{one.line}"
-
-
-def _nothing(files: Path) -> Path:
-    """Return an empty folder, copying which makes one."""
-    folder = files.parent / "nothing"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-def _matching(context: Path, name: str) -> list[Path]:
-    """Return the files of a build's context that a name means; none outside of it."""
-    parts = plain_parts(name)
-    if not parts:
-        return [context]
-    found = sorted(context.glob("/".join(parts)))
-    return [path for path in found if path.resolve().is_relative_to(context)]

@@ -46,8 +46,15 @@ _TIMEOUT = ("agent.timeout_sec", "verifier.timeout_sec")
 _USE = "Write a Dockerfile whose FROM names a base image."
 
 
-def read_task(folder: Path) -> tuple[HarborTask | None, list[Problem]]:
-    """Return a task, and all that is wrong with it; None: it cannot be read at all."""
+def read_task(
+    folder: Path, *, in_container: bool = False
+) -> tuple[HarborTask | None, list[Problem]]:
+    """Return a task, and all that is wrong with it; None: it cannot be read at all.
+
+    Args:
+        folder: of the task.
+        in_container: its Dockerfile is built, and it has the users that it names.
+    """
     file = folder / "task.toml"
     if not file.is_file():
         return None, [Problem(file=file, what="there is no task.toml. Give a task's folder.")]
@@ -58,7 +65,7 @@ def read_task(folder: Path) -> tuple[HarborTask | None, list[Problem]]:
         line = re.search(r"line (\d+)", str(error))
         what = f"it is no TOML: {error}."
         return None, [Problem(file=file, line=int(line.group(1)) if line else 0, what=what)]
-    found = _Tables(folder=folder, file=file, text=text, given=given)
+    found = _Tables(folder=folder, file=file, text=text, given=given, in_container=in_container)
     return _task(found), found.problems
 
 
@@ -71,6 +78,7 @@ class _Tables:
     text: str
     given: Mapping[str, Any]  # Any: of TOML
     step: int = 0  # from 1; 0: it is the task
+    in_container: bool = False
     problems: list[Problem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -96,6 +104,10 @@ class _Tables:
         one = Problem(file=self.file, line=line, what=what, is_note=is_note)
         if one not in self.problems:
             self.problems.append(one)
+
+    def refusals(self, given: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
+        """Return what of tables is not given."""
+        return list(refusals_of(given, folder, in_container=self.in_container))
 
     def missing(self, file: Path, what: str) -> None:
         self.problems.append(Problem(file=file, what=f"it is missing: {what}."))
@@ -159,11 +171,11 @@ class _Tables:
 
 
 def _task(found: _Tables) -> HarborTask:
-    for key, what in refusals_of(found.given, found.folder):
+    for key, what in found.refusals(found.given, found.folder):
         found.refuse(key, what)
     build, image = _environment(found)
     steps = tuple(_steps(found))
-    for note in notes_of(found.given):
+    for note in () if found.in_container else notes_of(found.given):
         found.refuse(*note, is_note=True)
     strategy = found.given.get("multi_step_reward_strategy") or "mean"
     if strategy not in ("mean", "final"):
@@ -183,7 +195,13 @@ def _task(found: _Tables) -> HarborTask:
         env=found.variables("environment"),
         solution_env=found.variables("solution"),
         is_final=strategy == "final",
+        asks_for_network=_asks_for_network(found.table("environment")),
     )
+
+
+def _asks_for_network(environment: Mapping[str, Any]) -> bool:
+    mode, older = environment.get("network_mode"), environment.get("allow_internet")
+    return mode == "public" or (mode is None and older is not False)
 
 
 def _environment(found: _Tables) -> tuple[list[Instruction], str]:
@@ -195,7 +213,7 @@ def _environment(found: _Tables) -> tuple[list[Instruction], str]:
             found.refuse("environment", what)
         return [], image
     build, problems = read_dockerfile(dockerfile)
-    found.problems += problems
+    found.problems += [] if found.in_container else problems
     base = next((one.rest for one in build if one.name == "FROM"), "")
     words = [word for word in base.split() if not word.startswith("--")]
     return build, words[0] if words else ""
@@ -239,11 +257,18 @@ def _step(found: _Tables, own: _Tables, folder: Path, name: str) -> TaskStep:
         files=folder / "workdir" if own.step and (folder / "workdir").is_dir() else None,
         agent_timeout_s=own.number(_TIMEOUT[0], found.number(_TIMEOUT[0], 600.0)),
         verifier_timeout_s=own.number(_TIMEOUT[1], found.number(_TIMEOUT[1], 600.0)),
+        agent_user=_user(found, own, "agent"),
+        verifier_user=_user(found, own, "verifier"),
         verifier_env=found.variables("verifier") | own.variables("verifier"),
         is_separate=mode == "separate",
         artifacts=tuple(dict.fromkeys((*found.artifacts(), *own.artifacts()))),
         min_reward=own.min_reward() if own.step else {},
     )
+
+
+def _user(found: _Tables, own: _Tables, who: str) -> str:
+    given = {**found.table(who), **own.table(who)}.get("user")
+    return "" if given is None else str(given)
 
 
 def _refuse_of_step(found: _Tables, own: _Tables, folder: Path) -> None:
@@ -256,8 +281,8 @@ def _refuse_of_step(found: _Tables, own: _Tables, folder: Path) -> None:
                 found.problems += [] if problem in found.problems else [problem]
     if own.step:
         merged = {one: {**found.table(one), **own.table(one)} for one in ("agent", "verifier")}
-        known = set(refusals_of(found.given, found.folder))
-        for key, what in refusals_of({**own.given, **merged}, folder):
+        known = set(found.refusals(found.given, found.folder))
+        for key, what in found.refusals({**own.given, **merged}, folder):
             if (key, what) not in known:
                 own.refuse(key, what)
 

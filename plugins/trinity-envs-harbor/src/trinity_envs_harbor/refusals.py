@@ -10,30 +10,32 @@ if TYPE_CHECKING:
 
 __all__ = ["notes_of", "refusals_of"]
 
-_CONTAINER = "It needs a container, which Trinity does not start"
+_HARBOR = "Run this task with Harbor itself"
 
 
-def refusals_of(given: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield what no sandbox can do: a dotted key, and why."""
+def refusals_of(
+    given: Mapping[str, Any], folder: Path, *, in_container: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Yield what is not given: a dotted key, and why."""
     yield from _of_environment(given.get("environment") or {}, folder)
     yield from _of_verifier(given.get("verifier") or {}, folder)
     if given.get("healthcheck"):
-        yield "healthcheck", f"healthcheck is not provided. {_CONTAINER}."
+        yield "healthcheck", f"healthcheck is not provided. {_HARBOR}."
     if (folder / "trajectory.json").exists():
         yield "steps", "trajectory.json: no agent is given an earlier conversation. Remove it."
     users = {str((given.get(one) or {}).get("user") or "root") for one in ("agent", "verifier")}
-    if len(users) > 1:
-        told = "A sandbox has one user. Remove both, or say the same."
+    if len(users) > 1 and not in_container:
+        told = "bwrap has one user: use sandbox: container, or remove both."
         yield "agent.user", f"agent.user and verifier.user differ. {told}"
 
 
 def _of_environment(environment: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
     for name in ("docker-compose.yaml", "docker-compose.yml"):
         if (folder / "environment" / name).exists():
-            yield "environment", f"environment/{name}: services beside the task. {_CONTAINER}."
+            yield "environment", f"environment/{name}: services beside the task. {_HARBOR}."
     for name in ("gpus", "tpu", "mcp_servers", "skills_dir", "healthcheck", "allowed_hosts"):
         if environment.get(name):
-            yield f"environment.{name}", f"environment.{name} is not provided. {_CONTAINER}."
+            yield f"environment.{name}", f"environment.{name} is not provided. {_HARBOR}."
     if str(environment.get("os") or "linux").lower() != "linux":
         yield "environment.os", f"environment.os is {environment['os']!r}. Sandboxes are of Linux."
     if environment.get("network_mode") == "allowlist":
@@ -49,7 +51,7 @@ def _of_verifier(verifier: Mapping[str, Any], folder: Path) -> Iterator[tuple[st
             told = "A separate verifier gets a new copy of the task's environment."
             yield f"verifier.{name}", f"verifier.{name} is not followed. {told}"
     if (folder / "tests" / "Dockerfile").exists():
-        yield "verifier", f"tests/Dockerfile: the verifier has an image of its own. {_CONTAINER}."
+        yield "verifier", f"tests/Dockerfile: the verifier has an image of its own. {_HARBOR}."
 
 
 def notes_of(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

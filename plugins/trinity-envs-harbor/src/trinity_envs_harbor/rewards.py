@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import EnvError
 
-from trinity_envs_harbor.safe_files import read_inside
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["REWARD", "chosen", "falls_short", "read_rewards", "rolled_up"]
 
@@ -20,19 +17,19 @@ REWARD = "reward"
 _FOLDER = "/logs/verifier"
 
 
-def read_rewards(root: Path) -> dict[str, float]:
+def read_rewards(read: Callable[[str], bytes | None]) -> dict[str, float]:
     """Return the numbers of ``reward.json``, else of ``reward.txt``, whose name is ``reward``.
 
     Args:
-        root: the folder of ``/``.
+        read: a path -> what the file holds; None: there is none.
 
     Raises:
         EnvError: there is none, or one is no finite number.
     """
-    written = read_inside(root, f"{_FOLDER}/reward.json")
+    written = read(f"{_FOLDER}/reward.json")
     if written is not None:
         return _of_json(written)
-    written = read_inside(root, f"{_FOLDER}/reward.txt")
+    written = read(f"{_FOLDER}/reward.txt")
     if written is None:
         raise EnvError(
             f"the verifier wrote no reward: neither {_FOLDER}/reward.json nor {_FOLDER}/reward.txt "

@@ -31,6 +31,7 @@ class HarborSettings:
     resume_trajectory: bool = False  # agent `bash` remembers the earlier steps
     output_chars: int = 4000  # of a command's output that the model sees
     sandbox: str = "auto"
+    allow_network: bool = False  # of sandbox `container`
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> HarborSettings:  # Any: of the user
@@ -76,7 +77,20 @@ class HarborSettings:
                 "workflow_args.resume_trajectory is for agent bash: a command begins anew in each "
                 "step. Remove it."
             )
+        self._check_container()
         self._check_binds()
+
+    def _check_container(self) -> None:
+        if self.sandbox == "container" and self.agent == "command":
+            raise ConfigError(
+                "workflow_args.sandbox is container and agent command: a command needs this "
+                "Python, which an image has not. Use sandbox: bwrap, or agent: bash."
+            )
+        if self.allow_network and self.sandbox != "container":
+            raise ConfigError(
+                "workflow_args.allow_network is for sandbox: container; bwrap has no network. "
+                "Remove it."
+            )
 
     def _check_binds(self) -> None:
         for path in self.binds:

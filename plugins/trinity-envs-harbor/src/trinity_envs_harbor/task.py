@@ -29,6 +29,7 @@ class TaskStep:
         solution: the folder of ``solve.sh``; None: there is none.
         files: of this step, copied into the working directory first; its ``setup.sh`` runs then.
         agent_timeout_s, verifier_timeout_s: seconds.
+        agent_user, verifier_user: of a container; "": the image's own.
         verifier_env: further variables of the verifier.
         is_separate: the verifier runs in an environment of its own.
         artifacts: paths that a separate verifier is given.
@@ -42,6 +43,8 @@ class TaskStep:
     files: Path | None = None
     agent_timeout_s: float = 600.0
     verifier_timeout_s: float = 600.0
+    agent_user: str = ""
+    verifier_user: str = ""
     verifier_env: Mapping[str, str] = field(default_factory=dict)
     is_separate: bool = False
     artifacts: tuple[str, ...] = ()
@@ -61,6 +64,7 @@ class HarborTask:
         cpus, memory_mb, storage_mb: the most that all processes together use.
         steps: at least one; they share the environment.
         is_final: the reward is that of the last step, not the mean of all.
+        asks_for_network: ``network_mode`` is public, its default.
     """
 
     folder: Path
@@ -76,6 +80,7 @@ class HarborTask:
     env: Mapping[str, str] = field(default_factory=dict)
     solution_env: Mapping[str, str] = field(default_factory=dict)
     is_final: bool = False
+    asks_for_network: bool = True
 
     def line_of(self, key: str) -> int:
         """Return the line of ``task.toml`` that sets a dotted key; 0: none does."""

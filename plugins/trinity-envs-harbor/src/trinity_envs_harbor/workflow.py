@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.workflows import Workflow
 from trinity.errors import BadTaskError, EnvError
-from trinity_sandbox.choice import sandbox_named
 
 from trinity_envs_harbor.environment import TaskEnvironment, opened
-from trinity_envs_harbor.layout import images_for
+from trinity_envs_harbor.layout import images_for, task_sandbox
 from trinity_envs_harbor.prepared import prepared
 from trinity_envs_harbor.rewards import chosen, rolled_up
 from trinity_envs_harbor.settings import HarborSettings
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.workflows.task import Task
 
+    from trinity_envs_harbor.container_workspace import PreparedImage
     from trinity_envs_harbor.prepared import Prepared
 
 __all__ = ["HarborWorkflow"]
@@ -49,7 +49,9 @@ class HarborWorkflow(Workflow):
         output_chars: of a command's output that the model sees; 4,000.
         images: what base images stand for, ``{python:3.11-slim: host}``.
         reward_key: which number of the verifier is the reward.
-        sandbox: ``auto`` or the name of one that shows files at any path: ``bwrap``.
+        sandbox: ``auto`` or ``bwrap``, in which base images stand for this machine's programs; or
+            ``container``, in which docker or podman builds and runs the task's image.
+        allow_network: of ``container``: tasks whose ``network_mode`` is public have the network.
     """
 
     needs_endpoint: ClassVar[bool] = True
@@ -75,8 +77,7 @@ class HarborWorkflow(Workflow):
             ConfigError: one is unknown or not what it must be, or there is no such sandbox here.
         """
         settings = HarborSettings.of(arguments)
-        with sandbox_named(settings.sandbox).open(places={"/app": "app"}):
-            return
+        task_sandbox(settings.sandbox)
 
     def run(self) -> list[Experience]:
         """Return the experiences of one rollout, all with the verifier's reward.
@@ -88,9 +89,11 @@ class HarborWorkflow(Workflow):
         """
         settings = HarborSettings.of(self.task.workflow_args)
         folder = self._folder()
-        sandbox = sandbox_named(settings.sandbox)
+        sandbox = task_sandbox(settings.sandbox)
         images = images_for(folder, settings.images)
-        ready = prepared(folder, sandbox=sandbox, images=images)
+        ready = prepared(
+            folder, sandbox=sandbox, images=images, allow_network=settings.allow_network
+        )
         self._check_digest(ready.digest)
         with opened(ready, sandbox) as environment:
             self._hold(environment)
@@ -105,7 +108,7 @@ class HarborWorkflow(Workflow):
         self,
         agent: StepAgent,
         by_step: list[dict[str, float]],
-        ready: Prepared,
+        ready: Prepared | PreparedImage,
         settings: HarborSettings,
     ) -> list[Experience]:
         """Return the experiences of all steps, with the reward of the task."""

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["DEFAULT_IMAGE", "LABEL", "ContainerSandbox"]
+__all__ = [
+    "DEFAULT_IMAGE",
+    "LABEL",
+    "ContainerSandbox",
+    "client_environment",
+    "container_client",
+]
 
 DEFAULT_IMAGE = "python:3.11-slim"
 LABEL = "org.trinity.sandbox"  # of every container, so that what a killed run left can be pruned
@@ -62,7 +68,7 @@ class ContainerSandbox(Sandbox):
         Raises:
             EnvError: no client is there.
         """
-        client, is_podman = _client()
+        client, is_podman = container_client()
         name = f"trinity-sandbox-{secrets.token_hex(8)}"
         limits, user = session.limits, _user()
         seconds = str(math.ceil(limits.wall_s) + _LATER_S)
@@ -88,7 +94,7 @@ class ContainerSandbox(Sandbox):
         try:
             ended = run_client(
                 planned["argv"],
-                env=_environment(),
+                env=client_environment(),
                 stdin=stdin,
                 folder=session.folder,
                 limits=session.limits,
@@ -144,12 +150,13 @@ def _give(folder: Path) -> None:
             os.chown(path, *_user(), follow_symlinks=False)
 
 
-def _environment() -> Mapping[str, str]:
+def client_environment() -> Mapping[str, str]:
+    """Return what a client is told of this process's variables."""
     return {name: os.environ[name] for name in _OF_CLIENT if name in os.environ}
 
 
 @functools.cache
-def _client() -> tuple[str, bool]:
+def container_client() -> tuple[str, bool]:
     """Return the program that answers, and whether it is podman.
 
     Raises:
@@ -172,7 +179,7 @@ def _client() -> tuple[str, bool]:
 @functools.cache
 def _tried(image: str) -> str:
     try:
-        client, _ = _client()
+        client, _ = container_client()
         if _called(client, "image", "inspect", image).returncode:
             return f"the image {image} is not there; run: {client} pull {image}"
         sandbox = ContainerSandbox(image)
@@ -209,7 +216,9 @@ def _remove(client: str, name: str) -> None:
     Raises:
         EnvError: it may go on.
     """
-    at_once = ("--time", "0") if _client()[1] else ()  # podman waits 10 s for it to end by itself
+    at_once = (
+        ("--time", "0") if container_client()[1] else ()
+    )  # podman waits 10 s for it to end by itself
     found = _called(client, "rm", "--force", *at_once, name)
     words = _words(found.stderr)
     if found.returncode and "no such container" not in words.lower():
@@ -219,7 +228,7 @@ def _remove(client: str, name: str) -> None:
 def _called(*words: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            words, env=_environment(), capture_output=True, timeout=_CALL_S, check=False
+            words, env=client_environment(), capture_output=True, timeout=_CALL_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(words, 1, b"", str(error).encode())
