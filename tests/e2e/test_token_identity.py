@@ -100,10 +100,10 @@ def episodes(cls, engine, *, rows, template):
     scheduler = build_scheduler(
         config, engines=[engine], model=ModelWrapper(engine, form, settings)
     )
-    orders = [
-        order
+    requests = [
+        request
         for number, row in enumerate(data)
-        for order in requests_of(
+        for request in requests_of(
             Task(
                 workflow=cls,
                 raw_task=row,
@@ -115,7 +115,7 @@ def episodes(cls, engine, *, rows, template):
             max_repeat_times=None,
         )
     ]
-    results = scheduler.run(orders)
+    results = scheduler.run(requests)
     scheduler.close()
     said = {number: [] for number in range(len(data))}
     for exchange in engine.exchanges:

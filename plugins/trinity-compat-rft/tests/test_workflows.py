@@ -229,9 +229,9 @@ def test_verdicts_are_learned_from_where_the_truth_is_known() -> None:
 def test_verdicts_stay_a_group_of_their_own() -> None:
     model = model_over(ScriptedEngine("46", "47", "[1, 0]", "[0, 1]"))
     group = a_task(workflow="math_trainable_ruler_workflow", repeat_times=2)
-    (order,) = requests_of(group, batch="0", number=TRUTH_KNOWN, max_repeat_times=None)
+    (request,) = requests_of(group, batch="0", number=TRUTH_KNOWN, max_repeat_times=None)
 
-    done = finished(order.task.to_workflow(model).run(), order=order, version=0)
+    done = finished(request.task.to_workflow(model).run(), request=request, version=0)
 
     assert [experience.eid.tid for experience in done].count("0/5") == 2
     assert [experience.eid.tid for experience in done].count("0/5-ruler") == 2

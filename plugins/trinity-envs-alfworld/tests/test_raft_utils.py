@@ -63,9 +63,9 @@ def test_a_game_is_played_by_its_file(data):
 
 def test_a_play_that_teaches_nothing_passes_the_checks_of_a_run():
     empty = RAFT_utils.generate_default_empty_experience("lost", metrics={"reward": 0.5})
-    (order,) = requests_of(a_task(repeat_times=1), batch="0", number=0, max_repeat_times=None)
+    (request,) = requests_of(a_task(repeat_times=1), batch="0", number=0, max_repeat_times=None)
 
-    (done,) = finished([empty], order=order, version=0)
+    (done,) = finished([empty], request=request, version=0)
 
     assert done.reward == 0.5
     assert done.info["error_reason"] == "lost"

@@ -62,14 +62,14 @@ def test_a_score_of_20_mb_of_text_is_no_error_of_20_mb() -> None:
     assert len(traceback_text(raised.value)) < 5 * MAX_MESSAGE
 
 
-def test_an_error_of_20_mb_is_told_by_its_beginning(an_order) -> None:
+def test_an_error_of_20_mb_is_told_by_its_beginning(a_request) -> None:
     try:
         raise RuntimeError("y" * (20 * MB))
     except RuntimeError as error:
         began = time.perf_counter()
         with at_most(megabytes=1):
             text = traceback_text(error)
-            failure = failure_of(error, order=an_order, attempt=1)
+            failure = failure_of(error, request=a_request, attempt=1)
 
     assert time.perf_counter() - began < 1
     assert failure.message.endswith("(19,996,000 more letters)")
@@ -143,26 +143,26 @@ async def awaited(reply):
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_judge_that_replies_with_60_mb_is_cut_off_with_a_reason(is_async, an_order) -> None:
+def test_a_judge_that_replies_with_60_mb_is_cut_off_with_a_reason(is_async, a_request) -> None:
     with a_judge(LONG) as judge, at_most(megabytes=3 * MAX_REPLY / MB):
         with pytest.raises(Exception, match=r"more than|Connection error") as raised:
             asked(judge, is_async=is_async)
-        failure = failure_of(raised.value, order=an_order, attempt=1)
+        failure = failure_of(raised.value, request=a_request, attempt=1)
 
     assert "the reply of the server has more than 16,000,000 bytes" in failure.message
 
 
-def test_a_compressed_reply_is_cut_off_sooner(an_order) -> None:
+def test_a_compressed_reply_is_cut_off_sooner(a_request) -> None:
     packed = gzip.compress(LONG[:-4] + b"\n".join(b"%d" % n for n in range(400_000)), 1)
     with a_judge(packed, Content_Encoding="gzip") as judge:
         with pytest.raises(Exception, match=r"more than|Connection error") as raised:
             judge.client.with_options(max_retries=0).chat.completions.create(**ASKED)
-        failure = failure_of(raised.value, order=an_order, attempt=1)
+        failure = failure_of(raised.value, request=a_request, attempt=1)
 
     assert "the reply of the server has more than 250,000 bytes" in failure.message
 
 
-def test_a_reply_within_the_limit_is_read(an_order) -> None:
+def test_a_reply_within_the_limit_is_read(a_request) -> None:
     reply = b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "7"}}]}'
     with a_judge(reply) as judge:
         answer = judge.client.chat.completions.create(**ASKED)
@@ -171,7 +171,7 @@ def test_a_reply_within_the_limit_is_read(an_order) -> None:
 
 
 @pytest.fixture
-def an_order():
+def a_request():
     from trinity.common.workflows import Workflow
     from trinity.explorer.requests import requests_of
     from trinity_testing.builders import a_task
@@ -180,8 +180,8 @@ def an_order():
         def run(self):
             return [Experience(tokens=[1, 2], prompt_length=1, reward=1.0)]
 
-    (order,) = requests_of(a_task(workflow=Some), batch="1", number=0, max_repeat_times=None)
-    return order
+    (request,) = requests_of(a_task(workflow=Some), batch="1", number=0, max_repeat_times=None)
+    return request
 
 
 class Huge:

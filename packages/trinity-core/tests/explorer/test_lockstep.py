@@ -90,7 +90,7 @@ def test_calls_that_begin_together_are_batched_as_a_step_is():
 
     ids = [(task, run) for task in range(5) for run in range(4)]
     assert engine.batches == [ids[:8], ids[8:16], ids[16:]]
-    assert {n: [report.order for report in reports] for n, reports in ended} == calls
+    assert {n: [report.request for report in reports] for n, reports in ended} == calls
 
 
 def test_a_place_that_is_free_early_is_taken_by_the_next_run(world):
@@ -129,16 +129,16 @@ def test_each_engine_has_slots_of_its_own_and_is_named_by_its_samples() -> None:
     config.explorer.runner_per_model = 2
     scheduler = build_scheduler(config, engines=engines, model=model_over(engines[0]))
     tasks = [a_task(workflow=Turns, raw_task={"turns": 1}, repeat_times=2) for _ in range(4)]
-    orders = [
-        order
+    requests = [
+        request
         for number, task in enumerate(tasks)
-        for order in requests_of(task, batch="1", number=number, max_repeat_times=None)
+        for request in requests_of(task, batch="1", number=number, max_repeat_times=None)
     ]
 
-    results = scheduler.run(orders)
+    results = scheduler.run(requests)
     scheduler.close()
 
-    assert [result.order for result in results] == orders
+    assert [result.request for result in results] == requests
     assert engines[0].batches == [[(0, 0), (0, 1)], [(2, 0), (2, 1)]]
     assert engines[1].batches == [[(1, 0), (1, 1)], [(3, 0), (3, 1)]]
     said = [exp.info["engine"] for result in results for exp in result.experiences]
@@ -151,13 +151,13 @@ def test_a_scheduler_that_is_stopped_leaves_its_runs_behind() -> None:
     engine.submit = lambda request: asked.set() or Future()
     config = Config()
     scheduler = build_scheduler(config, engines=[engine], model=model_over(engine))
-    (order,) = requests_of(
+    (request,) = requests_of(
         a_task(workflow=Turns, raw_task={"turns": 1}), batch="1", number=0, max_repeat_times=None
     )
     threading.Thread(target=lambda: asked.wait(60) and scheduler.stop()).start()
 
     with pytest.raises(CancelledError):
-        scheduler.run([order])
+        scheduler.run([request])
     assert engine._open == 0
     assert scheduler.num_hung == 1
     scheduler.close()

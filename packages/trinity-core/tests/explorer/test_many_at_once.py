@@ -54,8 +54,8 @@ def test_three_hundred_rollouts_that_begin_one_by_one_all_end(interval) -> None:
     scheduler, found = scheduler_of(100), []
     for number in range(300):
         task = a_task(f"{number}", workflow=Waits, repeat_times=1)
-        orders = requests_of(task, batch="1", number=number, max_repeat_times=None)
-        scheduler.begin(number, orders)
+        requests = requests_of(task, batch="1", number=number, max_repeat_times=None)
+        scheduler.begin(number, requests)
     while len(found) < 300:
         found += scheduler.ended(20.0)
     scheduler.close()
@@ -69,8 +69,8 @@ def test_a_piece_runs_from_the_queue_to_its_end_and_is_counted_once() -> None:
     queues = RequestQueues(2, limits)
     for number in range(3):  # task 0 and 2 are the first engine's
         task = a_task(f"{number}", workflow=Waits, repeat_times=2)
-        orders = requests_of(task, batch="1", number=number, max_repeat_times=None)
-        queues.add(RequestBatch(number, len(orders)), orders)
+        requests = requests_of(task, batch="1", number=number, max_repeat_times=None)
+        queues.add(RequestBatch(number, len(requests)), requests)
     assert [queues.num_running(n) for n in (0, 1)] == [0, 0]
 
     begun = [queues.queues[0].popleft() for _ in range(3)]

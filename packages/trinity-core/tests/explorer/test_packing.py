@@ -11,18 +11,20 @@ from trinity_testing.builders import a_task, an_experience
 
 
 def test_results_travel_with_what_went_wrong_before() -> None:
-    orders = requests_of(a_task(repeat_times=3), batch="1", number=0, max_repeat_times=1)
+    requests = requests_of(a_task(repeat_times=3), batch="1", number=0, max_repeat_times=1)
     failure = RunFailure(
         outcome=Outcome.ENV_ERROR, workflow="w", plugin="p", task_id="1/0", run=1, message="died"
     )
     results = [
-        RolloutResult(order=orders[0], experiences=(an_experience(), an_experience(step=1))),
-        RolloutResult(order=orders[1], experiences=(an_experience(run=1),), retried=(failure,) * 2),
-        RolloutResult(order=orders[2], failure=failure, retried=(failure,)),
+        RolloutResult(request=requests[0], experiences=(an_experience(), an_experience(step=1))),
+        RolloutResult(
+            request=requests[1], experiences=(an_experience(run=1),), retried=(failure,) * 2
+        ),
+        RolloutResult(request=requests[2], failure=failure, retried=(failure,)),
     ]
 
     sent = pickle.loads(pickle.dumps(PackedResults.of(results)))
-    arrived = sent.unpacked(orders)
+    arrived = sent.unpacked(requests)
 
     assert [len(result.experiences) for result in arrived] == [2, 1, 0]
     assert [result.retried for result in arrived] == [(), (failure, failure), (failure,)]

@@ -296,16 +296,16 @@ def test_concurrent_mode_says_how_many_runs_of_a_task_one_runner_makes_at_once(
 
 def test_pieces_hold_runs_of_one_task_up_to_the_limit() -> None:
     _, cls = counted(awaits=False)
-    orders = [
-        order
+    requests = [
+        request
         for number in range(2)
-        for order in requests_of(
+        for request in requests_of(
             a_task(workflow=cls, repeat_times=5), batch="1", number=number, max_repeat_times=2
         )
     ]
     for limit, sizes in ((2, [2, 2, 1, 2, 2, 1]), (None, [5, 5])):
-        pieces = request_groups(orders, mode="multi-threading", max_at_once=limit)
-        assert [len(piece.orders) for piece in pieces] == sizes
+        pieces = request_groups(requests, mode="multi-threading", max_at_once=limit)
+        assert [len(piece.requests) for piece in pieces] == sizes
 
 
 class Env:

@@ -102,9 +102,9 @@ def _debugged(given: Config, **wanted: Any) -> Debugged:  # Any: of DebugRequest
         from trinity_debug.session import DebugRequest
         from trinity_debug.session import debug as run_debugged
 
-        def begins(order: RolloutRequest, taskset: Taskset) -> None:
+        def begins(request: RolloutRequest, taskset: Taskset) -> None:
             start.close()
-            _say_what_begins(order, taskset)
+            _say_what_begins(request, taskset)
 
         return run_debugged(given, DebugRequest(**wanted), observer=_Printer, begins=begins)
 
@@ -138,9 +138,9 @@ class _Printer:
                 typer.echo(plain(text))
 
 
-def _say_what_begins(order: RolloutRequest, taskset: Taskset) -> None:
-    row = order.task.index["index"]
-    workflow = order.workflow
+def _say_what_begins(request: RolloutRequest, taskset: Taskset) -> None:
+    row = request.task.index["index"]
+    workflow = request.workflow
     typer.echo(f"row {row} of taskset {taskset.name}, {workflow.name} of {workflow.plugin}")
 
 

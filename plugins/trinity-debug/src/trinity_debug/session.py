@@ -181,7 +181,7 @@ class _DebugSession:
     ) -> Debugged:
         """Run the task."""
         taskset = self._taskset(wanted.taskset, recorded)
-        order = _order(taskset, row=wanted.row, recorded=recorded)
+        request = _request(taskset, row=wanted.row, recorded=recorded)
         with ExitStack() as stack:
             engine = stack.enter_context(closing(self._engine(wanted, recorded)))
             watched = engine if observer is None else Watched(engine, observer(self._chat_format))
@@ -189,8 +189,8 @@ class _DebugSession:
             environments = _environments(recorded, repeating)
             runner = stack.enter_context(self._runner(watched, environments))
             if begins is not None:
-                begins(order, taskset)
-            attempt = RolloutAttempt(order)
+                begins(request, taskset)
+            attempt = RolloutAttempt(request)
             outcome = runner.run(attempt)
         return Debugged(
             outcome=outcome,
@@ -263,7 +263,7 @@ def _by_id(tasksets: Sequence[Taskset], number: str) -> Taskset:
     )
 
 
-def _order(taskset: Taskset, *, row: int, recorded: RecordedRollout | None) -> RolloutRequest:
+def _request(taskset: Taskset, *, row: int, recorded: RecordedRollout | None) -> RolloutRequest:
     if recorded is not None:
         row = recorded.row
     if not 0 <= row < len(taskset):
@@ -273,5 +273,5 @@ def _order(taskset: Taskset, *, row: int, recorded: RecordedRollout | None) -> R
     task: Task = taskset.task(row)
     if recorded is None:
         return restored_request(task, batch="debug", number=row, run=0, num_runs=1)
-    order = restored_request(task, batch=recorded.batch, number=recorded.task, run=0, num_runs=1)
-    return replace(order, key=replace(order.key, run=recorded.run))
+    request = restored_request(task, batch=recorded.batch, number=recorded.task, run=0, num_runs=1)
+    return replace(request, key=replace(request.key, run=recorded.run))

@@ -58,8 +58,8 @@ class SimulatedGroups(ContinuousExplorer):
                 eid=EID(batch=batch + 1, task=place),
                 info={"group": number},
             )
-            order: Any = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
-            self._end(number, [RolloutResult(order=order, experiences=(row,))])
+            request: Any = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
+            self._end(number, [RolloutResult(request=request, experiences=(row,))])
 
     @property
     def _ends(self) -> list[tuple[float, int]]:
@@ -69,7 +69,7 @@ class SimulatedGroups(ContinuousExplorer):
     def _start_pump(self) -> None:
         """Start no thread: the clock ends groups."""
 
-    def _orders(self, task: Any, *, batch: str, number: int) -> list[Any]:
+    def _requests(self, task: Any, *, batch: str, number: int) -> list[Any]:
         return []
 
     def _begin(self, number: int, task: Any) -> None:

@@ -64,9 +64,9 @@ def test_a_judge_is_asked_by_its_name_on_the_runs_own_key(model_of, judge):
     model = model_of("4")
     runner = Runner(model, auxiliary_models=[judge])
     task = a_task(workflow=AsksItsJudge)
-    [order] = requests_of(task, batch="3", number=7, max_repeat_times=None)
+    [request] = requests_of(task, batch="3", number=7, max_repeat_times=None)
 
-    [experience] = runner.run(RolloutAttempt(order))
+    [experience] = runner.run(RolloutAttempt(request))
     runner.close()
 
     assert experience.reward == 0.75

@@ -17,7 +17,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trinity.explorer.explorer import Explorer, ExploreResult, OrderRunner
+from trinity.explorer.explorer import Explorer, ExploreResult, RequestRunner
 from trinity.explorer.finish import without_cut_runs
 from trinity.explorer.group_metrics import GroupMetrics, StepMetrics
 from trinity.explorer.group_names import name_of_group
@@ -40,20 +40,20 @@ LOOK_S = 1.0
 MOST_IN_VAIN = 10  # batches of groups in a row: a filter may let none pass for good
 
 
-class OrderTaker(OrderRunner, Protocol):
-    """Takes orders at any time."""
+class RequestTaker(RequestRunner, Protocol):
+    """Takes requests at any time."""
 
-    def begin(self, name: Hashable, orders: Sequence[RolloutRequest]) -> None:
+    def begin(self, name: Hashable, requests: Sequence[RolloutRequest]) -> None:
         """Run these once there is room for them."""
 
     def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RolloutResult]]]:
-        """Return the names of orders that all ended, and how; none where none did in time."""
+        """Return the names of requests that all ended, and how; none where none did in time."""
 
     def cut(self, name: Hashable) -> None:
         """Wait no longer for what has not ended of these; it may have to be said again."""
 
     def where(self, name: Hashable) -> str:
-        """Return which engine answers these orders."""
+        """Return which engine answers these requests."""
 
     def moved(self) -> list[Hashable]:
         """Return what began again elsewhere since this was asked last."""
@@ -76,7 +76,7 @@ class ContinuousExplorer(Explorer):
         config: a resolved configuration.
         tasks: the training tasks.
         evaluation_sets: the evaluation tasks.
-        scheduler: runs the orders; closed with the explorer.
+        scheduler: runs the requests; closed with the explorer.
         pipeline: takes the experiences of each group.
         shelf: where they lie.
         rollouts: the groups and their slots; its lock guards what is here, too.
@@ -89,7 +89,7 @@ class ContinuousExplorer(Explorer):
         *,
         tasks: TaskReader,
         evaluation_sets: Sequence[EvaluationSet] = (),
-        scheduler: OrderTaker,
+        scheduler: RequestTaker,
         pipeline: ExperienceProcessor,
         shelf: GroupStore,
         rollouts: RolloutBuffer,
@@ -213,16 +213,16 @@ class ContinuousExplorer(Explorer):
 
     def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RolloutResult]:
         """Return the results of an evaluation, whose runs stand in line with those of groups."""
-        orders = {
-            (batch, number): self._orders(task, batch=batch, number=number)
+        requests = {
+            (batch, number): self._requests(task, batch=batch, number=number)
             for number, task in enumerate(tasks, start=first)
         }
         with self._changed:
-            for name, own in orders.items():
+            for name, own in requests.items():
                 self._own.begin(name, own)
             self._start_pump()
             self._is_evaluating = True  # it has slots that groups wait for: none is too slow
-            while not orders.keys() <= self._evaluated.keys():
+            while not requests.keys() <= self._evaluated.keys():
                 if self._is_closed:
                     raise CancelledError
                 self.check()
@@ -230,7 +230,7 @@ class ContinuousExplorer(Explorer):
             self._is_evaluating = False
             self._slow.paused(self._began)
             self._began = dict.fromkeys(self._began, time.monotonic())
-            reports = [report for name in orders for report in self._evaluated.pop(name)]
+            reports = [report for name in requests for report in self._evaluated.pop(name)]
             self._metrics.evaluated(sum(report.duration_s for report in reports))
             return reports
 
@@ -265,7 +265,7 @@ class ContinuousExplorer(Explorer):
 
     def _begin(self, number: int, task: Task) -> None:
         batch, place = name_of_group(number, batch_size=self._batch_size)
-        self._own.begin(number, self._orders(task, batch=batch, number=place))
+        self._own.begin(number, self._requests(task, batch=batch, number=place))
         self._began[number] = time.monotonic()
         self._metrics.runs(num_running=self._buffer.num_running)
         self._start_pump()

@@ -1,6 +1,6 @@
 """One explore step: tasks are run, groups are kept or dropped, experiences go on.
 
-TaskReader --tasks--> orders --> results --groups--> experiences --pipeline--> buffer
+TaskReader --tasks--> requests --> results --groups--> experiences --pipeline--> buffer
                          ^          |
                          +----------+ further tasks, for groups that were dropped
 """
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class OrderRunner(Protocol):
-    """Runs orders, in this process or in others."""
+class RequestRunner(Protocol):
+    """Runs requests, in this process or in others."""
 
     @property
     def num_hung(self) -> int:
@@ -50,8 +50,8 @@ class OrderRunner(Protocol):
     def busy_s(self) -> float:
         """Return how many seconds the engines have spent on generating."""
 
-    def run(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
-        """Return how each order ended, in the order of the orders."""
+    def run(self, requests: Sequence[RolloutRequest]) -> list[RolloutResult]:
+        """Return how each request ended, in the order of the requests."""
 
     def close(self) -> None:
         """Free what it holds; safe to call twice."""
@@ -73,7 +73,7 @@ class Explorer:
         config: a resolved configuration.
         tasks: the training tasks; None in mode ``bench``, which only evaluates.
         evaluation_sets: the evaluation tasks.
-        scheduler: runs the orders; closed with the explorer.
+        scheduler: runs the requests; closed with the explorer.
         pipeline: takes the experiences; None with ``tasks``.
 
     Attributes:
@@ -88,7 +88,7 @@ class Explorer:
         *,
         tasks: TaskReader | None,
         evaluation_sets: Sequence[EvaluationSet] = (),
-        scheduler: OrderRunner,
+        scheduler: RequestRunner,
         pipeline: ExperienceProcessor | None,
     ) -> None:
         self._config = config.explorer
@@ -218,15 +218,15 @@ class Explorer:
             return []
 
     def _run(self, tasks: Sequence[Task], *, batch: str, first: int) -> list[RolloutResult]:
-        orders = [
-            order
+        requests = [
+            request
             for number, task in enumerate(tasks, start=first)
-            for order in self._orders(task, batch=batch, number=number)
+            for request in self._requests(task, batch=batch, number=number)
         ]
         can_fail = self._config.on_failed_run != "fail"
-        return without_cut_runs(self._scheduler.run(orders), can_fail=can_fail)
+        return without_cut_runs(self._scheduler.run(requests), can_fail=can_fail)
 
-    def _orders(self, task: Task, *, batch: str, number: int) -> list[RolloutRequest]:
+    def _requests(self, task: Task, *, batch: str, number: int) -> list[RolloutRequest]:
         workflow = self._workflows.get(task.workflow)
         if workflow is None:
             workflow = self._workflows[task.workflow] = workflow_info(task.workflow)
@@ -240,4 +240,4 @@ class Explorer:
 
 
 def _num_groups(results: Sequence[RolloutResult]) -> int:
-    return len({result.order.key.task for result in kept_groups(results).results})
+    return len({result.request.key.task for result in kept_groups(results).results})

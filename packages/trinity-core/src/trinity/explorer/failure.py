@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
 
 
-def failure_of(error: BaseException, *, order: RolloutRequest, attempt: int) -> RunFailure:
+def failure_of(error: BaseException, *, request: RolloutRequest, attempt: int) -> RunFailure:
     """Return the failure that an error of a workflow means."""
     outcome = Outcome.WORKFLOW_ERROR
     if isinstance(error, EnvError):
@@ -49,9 +49,9 @@ def failure_of(error: BaseException, *, order: RolloutRequest, attempt: int) -> 
     return _failure(
         outcome,
         f"{type(error).__name__}: {_one_line(_error_text(error))}",
-        order=order,
+        request=request,
         attempt=attempt,
-        where=_where(traceback.extract_tb(error.__traceback__), order.workflow.cls),
+        where=_where(traceback.extract_tb(error.__traceback__), request.workflow.cls),
         is_final=isinstance(error, (BadTaskError, JudgementCutError)),
     )
 
@@ -68,26 +68,32 @@ def _error_text(error: BaseException) -> str:
 
 
 def timed_out(
-    order: RolloutRequest, *, attempt: int, limit_s: float, stack: Iterable[traceback.FrameSummary]
+    request: RolloutRequest,
+    *,
+    attempt: int,
+    limit_s: float,
+    stack: Iterable[traceback.FrameSummary],
 ) -> RunFailure:
     """Return the failure of a run that did not end in time; ``stack`` is where it was then."""
     message = (
         f"did not end in {limit_s:g} s; its thread or process is abandoned. Raise "
         f"explorer.max_timeout if it needs longer."
     )
-    where = _where(stack, order.workflow.cls)
-    return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where=where)
+    where = _where(stack, request.workflow.cls)
+    return _failure(Outcome.TIMEOUT, message, request=request, attempt=attempt, where=where)
 
 
-def not_judged(order: RolloutRequest, *, message: str, attempt: int) -> RunFailure:
+def not_judged(request: RolloutRequest, *, message: str, attempt: int) -> RunFailure:
     """Return the failure of a run whose answer took too much to judge."""
-    return _failure(Outcome.TIMEOUT, message, order=order, attempt=attempt, where="", is_final=True)
+    return _failure(
+        Outcome.TIMEOUT, message, request=request, attempt=attempt, where="", is_final=True
+    )
 
 
-def cut_short(order: RolloutRequest) -> RunFailure:
+def cut_short(request: RolloutRequest) -> RunFailure:
     """Return the end of a run that is not waited for any longer."""
     message = "was cut off as a straggler (explorer.over_rollout, explorer.dynamic_timeout)."
-    cut = _failure(Outcome.TIMEOUT, message, order=order, attempt=1, where="", is_final=True)
+    cut = _failure(Outcome.TIMEOUT, message, request=request, attempt=1, where="", is_final=True)
     return replace(cut, is_cut=True)
 
 
@@ -95,17 +101,17 @@ def _failure(
     outcome: Outcome,
     message: str,
     *,
-    order: RolloutRequest,
+    request: RolloutRequest,
     attempt: int,
     where: str,
     is_final: bool = False,
 ) -> RunFailure:
     return RunFailure(
         outcome=outcome,
-        workflow=order.workflow.name,
-        plugin=order.workflow.plugin,
-        task_id=f"{order.key.batch}/{order.key.task} ({order.task.origin})",
-        run=order.key.run,
+        workflow=request.workflow.name,
+        plugin=request.workflow.plugin,
+        task_id=f"{request.key.batch}/{request.key.task} ({request.task.origin})",
+        run=request.key.run,
         message=message,
         where=where,
         attempt=attempt,

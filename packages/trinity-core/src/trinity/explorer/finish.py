@@ -36,7 +36,7 @@ ROUNDING = 1e-3  # how far above 0 a log-probability may lie that was computed i
 def finished(
     returned: Any,
     *,
-    order: RolloutRequest,
+    request: RolloutRequest,
     version: int,
     limits: TokenLimits = ANY_TOKENS,
     engine: str = "engine-0",
@@ -50,7 +50,7 @@ def finished(
 
     Args:
         returned: what the workflow returned; anything at all.
-        order: the order that it was called with.
+        request: the request that it was called with.
         version: of the oldest weights that answered, for experiences that do not say theirs.
         limits: of the tokens of an experience that is to be trained.
         engine: the name of the engine that answered.
@@ -63,19 +63,19 @@ def finished(
     """
     experiences = _checked_list(returned)
     HANDED_OVER.check(experiences)
-    if order.task.is_eval:  # nobody trains on it
+    if request.task.is_eval:  # nobody trains on it
         limits = ANY_TOKENS
     for place, experience in enumerate(experiences):
-        _check(experience, place=place, is_eval=order.task.is_eval, limits=limits)
+        _check(experience, place=place, is_eval=request.task.is_eval, limits=limits)
         if experience.prompt_text is None and experience.response_text is None:
-            experience.temperature = order.task.rollout_args.temperature or 1.0
+            experience.temperature = request.task.rollout_args.temperature or 1.0
         experience.info = masked_values(experience.info)
         experience.info.setdefault("model_version", version)
-        experience.info.setdefault("task_index", dict(order.task.index))
-        experience.info.setdefault("workflow", order.workflow.name)
+        experience.info.setdefault("task_index", dict(request.task.index))
+        experience.info.setdefault("workflow", request.workflow.name)
         experience.info.setdefault(ENGINE, engine)
     check_rows(experiences)
-    _fill_eids(experiences, order=order)
+    _fill_eids(experiences, request=request)
     whole: list[Experience] = []
     for experience in experiences:
         whole += [*_earlier(experience, earlier_chains(experience)), experience]
@@ -186,12 +186,12 @@ def _is_finite(value: Any) -> bool:
     return math.isfinite(value)
 
 
-def _fill_eids(experiences: list[Experience], *, order: RolloutRequest) -> None:
-    batch = int(order.key.batch) if order.key.batch.isdecimal() else order.key.batch
-    runs = _runs(experiences, order=order)
+def _fill_eids(experiences: list[Experience], *, request: RolloutRequest) -> None:
+    batch = int(request.key.batch) if request.key.batch.isdecimal() else request.key.batch
+    runs = _runs(experiences, request=request)
     by_run: dict[tuple[int | str, int], list[Experience]] = {}
     for experience, run in zip(experiences, runs, strict=True):
-        by_run.setdefault((_group(experience, order=order), run), []).append(experience)
+        by_run.setdefault((_group(experience, request=request), run), []).append(experience)
     for (group, run), own in by_run.items():
         given = [(experience.eid.step, experience.eid.suffix) for experience in own]
         places = given if len(set(given)) == len(given) else [(n, "") for n in range(len(own))]
@@ -199,23 +199,23 @@ def _fill_eids(experiences: list[Experience], *, order: RolloutRequest) -> None:
             experience.eid = EID(batch, group, run, step, suffix)
 
 
-def _group(experience: Experience, *, order: RolloutRequest) -> int | str:
+def _group(experience: Experience, *, request: RolloutRequest) -> int | str:
     """Return the name of the group: the task's, or one below it that the workflow gave.
 
     ``experience.eid.task = f"{self.task.task_id}-verdicts"`` keeps experiences of another kind from
     being compared with the task's own.
     """
-    own, given = order.key.task, experience.eid.task
+    own, given = request.key.task, experience.eid.task
     return given if isinstance(given, str) and given.startswith(f"{own}-") else own
 
 
-def _runs(experiences: list[Experience], *, order: RolloutRequest) -> list[int]:
+def _runs(experiences: list[Experience], *, request: RolloutRequest) -> list[int]:
     """Return the run of each experience.
 
     A call that makes one run has one number. A call that makes several numbers them in ``eid.run``,
     from 0 or from ``run_id_base``; one that does not returns one experience for each.
     """
-    first, count = order.key.run, order.num_runs
+    first, count = request.key.run, request.num_runs
     if count == 1:
         return [first] * len(experiences)
     given = [experience.eid.run for experience in experiences]
@@ -261,15 +261,15 @@ def _separated(result: RolloutResult) -> list[RolloutResult]:
     said = {exp.eid.run: str(exp.info[NOT_JUDGED]) for exp in marked}
     if not said:
         return [result]
-    order, kept = result.order, []
-    num_kept = order.num_runs - len(said)
+    request, kept = result.request, []
+    num_kept = request.num_runs - len(said)
     if num_kept:
         good = tuple(exp for exp in result.experiences if exp.eid.run not in said)
-        kept = [replace(result, order=replace(order, num_runs=num_kept), experiences=good)]
+        kept = [replace(result, request=replace(request, num_runs=num_kept), experiences=good)]
     cut = [
         replace(
             result,
-            order=(own := replace(order, key=replace(order.key, run=run), num_runs=1)),
+            request=(own := replace(request, key=replace(request.key, run=run), num_runs=1)),
             experiences=(),
             failure=not_judged(own, message=message, attempt=len(result.retried) + 1),
         )

@@ -39,13 +39,13 @@ def kept_groups(results: Sequence[RolloutResult]) -> Kept:
     """
     groups: dict[int, list[RolloutResult]] = {}
     for result in by_order(results):
-        groups.setdefault(result.order.key.task, []).append(result)
+        groups.setdefault(result.request.key.task, []).append(result)
     kept: list[RolloutResult] = []
     num_dropped = 0
     for group in groups.values():
         good = [result for result in group if result.failure is None]
         is_whole = len(good) == len(group)
-        if is_whole or sum(r.order.num_runs for r in good) >= MIN_RUNS_OF_A_GROUP:
+        if is_whole or sum(r.request.num_runs for r in good) >= MIN_RUNS_OF_A_GROUP:
             kept.extend(good)
         else:
             num_dropped += 1
@@ -75,7 +75,7 @@ def check_failures(
     """
     failed = _failed(results)
     num_failed = _num_runs(failed) + sum(count for _, count in earlier)
-    num_runs = sum(r.order.num_runs for r in results) + sum(count for count, _ in earlier)
+    num_runs = sum(r.request.num_runs for r in results) + sum(count for count, _ in earlier)
     if not failed or num_failed <= max_failed_ratio * num_runs:
         return
     also = f" (with the {len(earlier)} tasks before this step)" if earlier else ""
@@ -110,7 +110,7 @@ def tell_retries(results: Sequence[RolloutResult], *, what: str, said: set[str])
         said: the kinds that were told before; those of these results are added.
     """
     good = [result for result in by_order(results) if result.failure is None]
-    retried = [(failure, r.order.num_runs) for r in good for failure in r.retried]
+    retried = [(failure, r.request.num_runs) for r in good for failure in r.retried]
     new = [(failure, count) for failure, count in retried if str(_kind(failure)) not in said]
     if new:
         num_new = _num_runs(new)
@@ -125,7 +125,7 @@ def tell_retries(results: Sequence[RolloutResult], *, what: str, said: set[str])
 
 def _failed(results: Sequence[RolloutResult]) -> list[tuple[RunFailure, int]]:
     """Return the failures that runs ended with, each with the number of its runs."""
-    return [(r.failure, r.order.num_runs) for r in by_order(results) if r.failure is not None]
+    return [(r.failure, r.request.num_runs) for r in by_order(results) if r.failure is not None]
 
 
 def _num_runs(failed: Sequence[tuple[RunFailure, int]]) -> int:
@@ -154,7 +154,7 @@ def _kind(failure: RunFailure) -> tuple[str, ...]:
 def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
     """Return the first failure of a kind, and how many more runs met it."""
     first = alike[0][0]
-    num_others = _num_runs(alike) - 1  # an order of several runs fails as one, and names the first
+    num_others = _num_runs(alike) - 1  # a request of several runs fails as one, and names the first
     runs = "run" if num_others == 1 else "runs"
     return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
 
@@ -215,8 +215,8 @@ def _counts_by_task(results: Iterable[RolloutResult]) -> list[tuple[int, int]]:
     """Return the number of runs and of failed runs of each task, in the tasks' order."""
     counts: dict[int, tuple[int, int]] = {}
     for result in results:
-        num_runs, num_failed = counts.get(result.order.key.task, (0, 0))
-        num_runs += result.order.num_runs
-        num_failed += result.order.num_runs if result.failure is not None else 0
-        counts[result.order.key.task] = num_runs, num_failed
+        num_runs, num_failed = counts.get(result.request.key.task, (0, 0))
+        num_runs += result.request.num_runs
+        num_failed += result.request.num_runs if result.failure is not None else 0
+        counts[result.request.key.task] = num_runs, num_failed
     return [counts[task] for task in sorted(counts)]

@@ -23,7 +23,7 @@ def counts_of(results: Sequence[RolloutResult]) -> Metrics:
     return {
         "rollout/num_tokens": float(num_tokens),
         "rollout/num_experiences": float(len(experiences)),
-        "rollout/failed_runs": float(sum(result.order.num_runs for result in failed)),
+        "rollout/failed_runs": float(sum(result.request.num_runs for result in failed)),
         "rollout/retried_runs": float(sum(bool(result.retried) for result in results)),
         **_by_outcome(failed, "failed_runs"),
         **_by_outcome([result for result in results if result.retried], "retried_runs"),
@@ -37,7 +37,7 @@ def _by_outcome(results: Sequence[RolloutResult], name: str) -> Metrics:
         failure = result.failure if name == "failed_runs" else result.retried[-1]
         assert failure is not None
         key = f"rollout/{name}/{failure.outcome.value}"
-        counts[key] = counts.get(key, 0.0) + result.order.num_runs
+        counts[key] = counts.get(key, 0.0) + result.request.num_runs
     return counts
 
 
@@ -60,7 +60,7 @@ def evaluation_metrics(
     """
     metrics: Metrics = {
         f"{prefix}/failed_runs": float(sum(r.failure is not None for r in results)),
-        f"{prefix}/num_tasks": float(len({r.order.key.task for r in results})),
+        f"{prefix}/num_tasks": float(len({r.request.key.task for r in results})),
     }
     for name, by_task in _by_metric_and_task(results).items():
         for statistic, value in _statistics(by_task.values(), repeat_times=repeat_times).items():
@@ -78,7 +78,7 @@ def run_metrics(result: RolloutResult) -> list[dict[str, float]]:
     >>> from trinity.common.experience import Experience
     >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
     >>> from trinity.explorer.requests import RolloutResult
-    >>> run_metrics(RolloutResult(order=None, experiences=exps))[0]["turns"]
+    >>> run_metrics(RolloutResult(request=None, experiences=exps))[0]["turns"]
     4.0
     """
     by_run: dict[int, dict[str, float]] = {}
@@ -101,7 +101,7 @@ def _by_metric_and_task(results: Iterable[RolloutResult]) -> dict[str, dict[int,
     for result in results:
         for row in run_metrics(result):
             for name, value in row.items():
-                collected.setdefault(name, {}).setdefault(result.order.key.task, []).append(value)
+                collected.setdefault(name, {}).setdefault(result.request.key.task, []).append(value)
     return collected
 
 

@@ -1,4 +1,4 @@
-"""Orders and results as they travel between processes.
+"""Requests and results as they travel between processes.
 
 A group's task travels once, its workflow by the name it was given (a class in hand: as pickle sees
 it, by its module, or by value where it is of ``__main__``). The experiences of all results travel
@@ -30,31 +30,31 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedOrders:
-    """Orders on their way to a runner."""
+class PackedRequests:
+    """Requests on their way to a runner."""
 
     groups: tuple[_Group, ...]
 
     @classmethod
-    def of(cls, orders: Sequence[RolloutRequest]) -> PackedOrders:
-        """Return the orders packed; those of a task stand next to each other."""
+    def of(cls, requests: Sequence[RolloutRequest]) -> PackedRequests:
+        """Return the requests packed; those of a task stand next to each other."""
         by_task: dict[tuple[str, int], list[RolloutRequest]] = {}
-        for order in orders:
-            by_task.setdefault((order.key.batch, order.key.task), []).append(order)
+        for request in requests:
+            by_task.setdefault((request.key.batch, request.key.task), []).append(request)
         return cls(
             tuple(
                 _Group(
                     group[0].task,
                     batch,
                     number,
-                    tuple((order.key.run, order.num_runs) for order in group),
+                    tuple((request.key.run, request.num_runs) for request in group),
                 )
                 for (batch, number), group in by_task.items()
             )
         )
 
     def unpacked(self) -> list[RolloutRequest]:
-        """Return the orders, their workflows looked up in this process.
+        """Return the requests, their workflows looked up in this process.
 
         Raises:
             UnknownComponentError: no workflow has that name here.
@@ -93,19 +93,19 @@ class PackedResults:
         packet = encode([experience for r in results for experience in r.experiences])
         return cls(tuple(ends), packet, busy_s, num_hung)
 
-    def unpacked(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
-        """Return the results of these orders, which are those that were sent.
+    def unpacked(self, requests: Sequence[RolloutRequest]) -> list[RolloutResult]:
+        """Return the results of these requests, which are those that were sent.
 
         Most of their experiences are passed on: their tensors are made when asked for.
         """
         experiences = iter(self.packet.held())
         return [
             RolloutResult(
-                order=order,
+                request=request,
                 experiences=tuple(next(experiences) for _ in range(end.num_experiences)),
                 failure=end.failure,
                 retried=end.retried,
                 duration_s=end.duration_s,
             )
-            for order, end in zip(orders, self.ends, strict=True)
+            for request, end in zip(requests, self.ends, strict=True)
         ]

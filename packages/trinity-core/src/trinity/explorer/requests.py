@@ -41,9 +41,9 @@ class RolloutRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutResult:
-    """How an order ended, after its last attempt."""
+    """How a request ended, after its last attempt."""
 
-    order: RolloutRequest
+    request: RolloutRequest
     experiences: tuple[Experience, ...] = ()
     failure: RunFailure | None = None  # None: it ended well
     retried: tuple[RunFailure, ...] = ()  # how the attempts before the last one ended
@@ -87,7 +87,7 @@ def requests_of(
 def restored_request(
     task: Task, *, batch: str, number: int, run: int, num_runs: int
 ) -> RolloutRequest:
-    """Return an order that was made in another process; ``task`` is that of any of its group."""
+    """Return a request that was made in another process; ``task`` is that of any of its group."""
     return RolloutRequest(
         task=_sliced(task, batch=batch, number=number, num_runs=num_runs),
         workflow=workflow_info(task.workflow),
@@ -98,7 +98,7 @@ def restored_request(
 
 def by_order(results: Sequence[RolloutResult]) -> list[RolloutResult]:
     """Return the results in the order of tasks and runs."""
-    return sorted(results, key=lambda result: result.order.key)
+    return sorted(results, key=lambda result: result.request.key)
 
 
 def _sliced(task: Task, *, batch: str, number: int, num_runs: int) -> Task:
@@ -137,14 +137,14 @@ class RolloutLimits:
 
 @dataclass(eq=False, slots=True)
 class RequestBatch:
-    """Orders that were given together."""
+    """Requests that were given together."""
 
     name: Hashable
     num_open: int  # of them, those that have not ended
     results: dict[int, RolloutResult] = field(default_factory=dict)  # by place
 
     def note(self, place: int, report: RolloutResult) -> bool:
-        """Take note of how an order ended; return whether somebody asks for all of them now."""
+        """Take note of how a request ended; return whether somebody asks for all of them now."""
         self.results[place] = report
         self.num_open -= 1
         return not self.num_open and self.name is not None
@@ -156,7 +156,7 @@ class RequestBatch:
 
 @dataclass(eq=False)
 class RunningRollout:
-    """An order that runs: STARTED -> ENDED, or STARTED -> LATE -> STARTED again | ENDED."""
+    """A request that runs: STARTED -> ENDED, or STARTED -> LATE -> STARTED again | ENDED."""
 
     place: int
     attempt: RolloutAttempt
@@ -170,7 +170,7 @@ def report_of(running: RunningRollout, ended: object) -> RolloutResult:
     """Return how a run ended: ``ended`` is its failure, or the list of its experiences."""
     failure = ended if isinstance(ended, RunFailure) else None
     return RolloutResult(
-        order=running.attempt.order,
+        request=running.attempt.request,
         experiences=() if failure else tuple(ended),  # type: ignore[arg-type] # a list
         failure=failure,
         retried=running.attempt.earlier,
@@ -183,49 +183,49 @@ ConcurrentMode = Literal["sequential", "asynchronous", "multi-threading"]
 
 @dataclass(eq=False, slots=True)
 class RequestGroup:
-    """Orders that begin together, each with its place in the results."""
+    """Requests that begin together, each with its place in the results."""
 
-    orders: list[tuple[int, RolloutRequest]]
+    requests: list[tuple[int, RolloutRequest]]
     num_open: int = 0  # of them, those that have not ended
 
-    def add(self, place: int, order: RolloutRequest) -> None:
-        """Let another order begin with these."""
-        self.orders.append((place, order))
+    def add(self, place: int, request: RolloutRequest) -> None:
+        """Let another request begin with these."""
+        self.requests.append((place, request))
         self.num_open += 1
 
 
 def request_groups(
-    orders: Sequence[RolloutRequest], *, mode: ConcurrentMode, max_at_once: int | None
+    requests: Sequence[RolloutRequest], *, mode: ConcurrentMode, max_at_once: int | None
 ) -> list[RequestGroup]:
-    """Return the orders in groups, in their order.
+    """Return the requests in groups, in their order.
 
     Args:
-        orders: those of a task stand next to each other.
-        mode: ``sequential``: each order is a group. ``multi-threading``: those of a task are one,
+        requests: those of a task stand next to each other.
+        mode: ``sequential``: each request is a group. ``multi-threading``: those of a task are one,
             each run in a thread. ``asynchronous``: so for workflows that await, only.
         max_at_once: the most runs of a group; None: no limit.
     """
     groups: list[RequestGroup] = []
     last = None
-    for place, order in enumerate(orders):
-        is_full = groups and len(groups[-1].orders) == max_at_once
-        task = (order.key.batch, order.key.task)
-        if not _may_join(order, mode) or task != last or is_full:
+    for place, request in enumerate(requests):
+        is_full = groups and len(groups[-1].requests) == max_at_once
+        task = (request.key.batch, request.key.task)
+        if not _may_join(request, mode) or task != last or is_full:
             groups.append(RequestGroup([]))
-        groups[-1].add(place, order)
+        groups[-1].add(place, request)
         last = task
     return groups
 
 
-def _may_join(order: RolloutRequest, mode: ConcurrentMode) -> bool:
-    cls = order.workflow.cls
+def _may_join(request: RolloutRequest, mode: ConcurrentMode) -> bool:
+    cls = request.workflow.cls
     if mode == "sequential" or cls.can_repeat:
         return False
     return mode == "multi-threading" or cls.is_async
 
 
 class RequestQueues:
-    """One queue an engine, the oldest orders first.
+    """One queue an engine, the oldest requests first.
 
     Args:
         count: of the engines.
@@ -238,36 +238,36 @@ class RequestQueues:
         self._batches: dict[RequestGroup, RequestBatch] = {}  # of what waits or runs
         self._num_open = [0] * count  # of them, by engine
 
-    def add(self, batch: RequestBatch, orders: Sequence[RolloutRequest]) -> None:
-        """Queue the orders of a batch, those of a task for one engine."""
+    def add(self, batch: RequestBatch, requests: Sequence[RolloutRequest]) -> None:
+        """Queue the requests of a batch, those of a task for one engine."""
         limits = self._limits
-        for group in request_groups(orders, mode=limits.mode, max_at_once=limits.max_at_once):
-            self._batches[group], number = batch, self.of(group.orders[0][1])
+        for group in request_groups(requests, mode=limits.mode, max_at_once=limits.max_at_once):
+            self._batches[group], number = batch, self.of(group.requests[0][1])
             self.queues[number].append(group)
             self._num_open[number] += 1
 
-    def of(self, order: RolloutRequest) -> int:
-        """Return the number of the engine that answers an order."""
-        return order.key.task % len(self.queues)
+    def of(self, request: RolloutRequest) -> int:
+        """Return the number of the engine that answers a request."""
+        return request.key.task % len(self.queues)
 
     def batch_of(self, group: RequestGroup) -> RequestBatch:
         """Return the batch that a group belongs to."""
         return self._batches[group]
 
     def ended(self, group: RequestGroup) -> None:
-        """Forget a group whose orders all ended."""
+        """Forget a group whose requests all ended."""
         if self._batches.pop(group, None) is not None:
-            self._num_open[self.of(group.orders[0][1])] -= 1
+            self._num_open[self.of(group.requests[0][1])] -= 1
 
     def num_running(self, number: int) -> int:
         """Return how many groups an engine works on."""
         return self._num_open[number] - len(self.queues[number])
 
     def where(self, name: Hashable) -> str:
-        """Return which engine answers the orders of a batch."""
+        """Return which engine answers the requests of a batch."""
         for group, batch in self._batches.items():
             if batch.name == name:
-                return f"engine-{self.of(group.orders[0][1])}"
+                return f"engine-{self.of(group.requests[0][1])}"
         return "no engine"
 
     def withdraw(self, name: Hashable) -> list[RequestGroup]:

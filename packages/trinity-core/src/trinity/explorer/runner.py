@@ -1,4 +1,4 @@
-"""Run one order once: get a workflow, call it, check what it returns."""
+"""Run one request once: get a workflow, call it, check what it returns."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class RolloutAttempt:
-    """One try at an order; ``awaited`` is what can be cancelled when time is up."""
+    """One try at a request; ``awaited`` is what can be cancelled when time is up."""
 
-    order: RolloutRequest
+    request: RolloutRequest
     earlier: tuple[RunFailure, ...] = ()  # how the tries before it ended
     awaited: Future[Any] | None = None
     instance: _Instance | None = None
@@ -74,7 +74,7 @@ class RolloutAttempt:
             self.awaited.cancel()
         if instance is not None:
             instance.model.end_run()
-            name = f"trinity-closing-{self.order.workflow.name}"
+            name = f"trinity-closing-{self.request.workflow.name}"
             threading.Thread(target=instance.close, name=name, daemon=True).start()
 
 
@@ -134,13 +134,13 @@ class _Pool:
 
 
 class Runner:
-    """Runs orders on one engine; any number of threads may call it.
+    """Runs requests on one engine; any number of threads may call it.
 
     Args:
         model: the wrapper of the engine; each run gets one of its own.
         auxiliary_models: handed to every workflow; each run gets a client of an ``Auxiliary``.
         loop: where workflows that await run.
-        environments: keeps or gives back what the environments of an order answer; None: neither.
+        environments: keeps or gives back what the environments of a request answer; None: neither.
         engine_name: which one it is, for who reads the experiences.
     """
 
@@ -167,7 +167,7 @@ class Runner:
         self._told: set[str] = set()
 
     def run(self, attempt: RolloutAttempt) -> list[Experience] | RunFailure:
-        """Return the experiences of the order, or how it failed.
+        """Return the experiences of the request, or how it failed.
 
         Raises:
             TrinityError: what no other run would be spared either (``failure.FATAL``).
@@ -178,7 +178,7 @@ class Runner:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary around one rollout
             attempt.traceback = traceback_text(error)
-            return failure_of(error, order=attempt.order, attempt=attempt.number)
+            return failure_of(error, request=attempt.request, attempt=attempt.number)
 
     def close(self) -> None:
         """Close the instances that wait, and their environments; safe to call twice."""
@@ -192,14 +192,14 @@ class Runner:
                 stack.callback(instance.close)
 
     def _run(self, attempt: RolloutAttempt) -> list[Experience]:
-        order = attempt.order
-        environments = self._environments(order)
+        request = attempt.request
+        environments = self._environments(request)
         attempt.instance = instance = self._instance(attempt, environments)
         workflow = instance.workflow
         if attempt.is_abandoned:  # while it was built
             instance.close()
             raise EnvError("timed out before it started")
-        workflow.set_repeat_times(order.num_runs, order.key.run)
+        workflow.set_repeat_times(request.num_runs, request.key.run)
         is_whole = False
         try:
             returned = self._called(workflow, attempt)
@@ -209,7 +209,7 @@ class Runner:
                 version = getattr(self._model, "model_version", 0)
             experiences = finished(
                 returned,
-                order=order,
+                request=request,
                 version=version,
                 limits=self._limits,
                 engine=self._engine_name,
@@ -228,10 +228,10 @@ class Runner:
 
     def _instance(self, attempt: RolloutAttempt, environments: Environments | None) -> _Instance:
         """Return an instance that was reset to the task, or a new one."""
-        order = attempt.order
-        key = replace(order.key, attempt=attempt.number, draw=attempt.draw)
-        instance = self._pool.take(order.workflow.cls)
-        task = replace(self._with_reward_class(order.task), environments=environments)
+        request = attempt.request
+        key = replace(request.key, attempt=attempt.number, draw=attempt.draw)
+        instance = self._pool.take(request.workflow.cls)
+        task = replace(self._with_reward_class(request.task), environments=environments)
         if instance is not None:
             instance.model.begin_run(key, task=task)
             try:
@@ -240,9 +240,9 @@ class Runner:
                 instance.close()
                 raise
             return instance
-        model = self._model.for_run(key, task=order.task)
-        # The class was looked up when the order was made; a name could mean another one by now.
-        task = replace(task, workflow=order.workflow.cls)
+        model = self._model.for_run(key, task=request.task)
+        # The class was looked up when the request was made; a name could mean another one by now.
+        task = replace(task, workflow=request.workflow.cls)
         auxiliary = [
             one.for_run(key) if isinstance(one, Auxiliary) else one
             for one in self._auxiliary_models
@@ -273,6 +273,6 @@ def _is_resettable(workflow: Workflow) -> bool:
     return bool(answer() if callable(answer) else answer)
 
 
-def recording_of(order: RolloutRequest) -> Recording | None:
+def recording_of(request: RolloutRequest) -> Recording | None:
     """Return what keeps the environments of a run that is trained on and was made alone."""
-    return None if order.task.is_eval or order.num_runs > 1 else Recording()
+    return None if request.task.is_eval or request.num_runs > 1 else Recording()

@@ -1,19 +1,19 @@
-"""Decide when which order runs, and on which thread.
+"""Decide when which request runs, and on which thread.
 
-    orders --one queue an engine--> [ slot slot slot ] --> results
+    requests --one queue an engine--> [ slot slot slot ] --> results
                                       ^ a failed attempt starts again at once, unless it is final
                                       ^ one that is late leaves its slot behind
 
 An engine waits with a batch until every run that began has asked for something or ended. So a run
 begins, for the engine, before the first run of its wave starts, and a freed place is given to the
 next run before the engine hears that the last one ended: what stands in a batch is then a function
-of the orders, not of how fast threads are.
+of the requests, not of how fast threads are.
 
-A thread whose run has ended takes the next order by itself; the thread that called ``run`` or
+A thread whose run has ended takes the next request by itself; the thread that called ``run`` or
 ``ended`` only waits for an end, for an error, and for what is late.
 
-Either ``run`` is called, for all orders of a step, or ``begin`` at any time and ``ended``: then
-slots serve the oldest orders first.
+Either ``run`` is called, for all requests of a step, or ``begin`` at any time and ``ended``: then
+slots serve the oldest requests first.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LOOK_S = 1.0  # Python sees a Ctrl-C that came just as the thread fell asleep wh
 
 
 class Scheduler:
-    """Runs orders on a fixed number of slots an engine: by one :meth:`run` or any :meth:`begin`.
+    """Runs requests on a fixed number of slots an engine: by one :meth:`run` or any :meth:`begin`.
 
     Args:
         runners: one for each engine; a task's runs go to one engine. Closed with this.
@@ -102,11 +102,11 @@ class Scheduler:
         """Return how many seconds the engines have spent on generating."""
         return sum(engine.busy_s for engine in self._engines)
 
-    def run(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
-        """Return how each order ended, in the order of the orders; it raises as :meth:`ended`."""
+    def run(self, requests: Sequence[RolloutRequest]) -> list[RolloutResult]:
+        """Return how each request ended, in their order; it raises as :meth:`ended`."""
         with self._changed:
-            self._error, batch = None, RequestBatch(None, len(orders))
-            self._queues.add(batch, orders)
+            self._error, batch = None, RequestBatch(None, len(requests))
+            self._queues.add(batch, requests)
             try:
                 self._fill_slots()
                 self._wait_for_all()
@@ -116,22 +116,22 @@ class Scheduler:
                     self._tracebacks.end_step()
             return batch.reports()
 
-    def begin(self, name: Hashable, orders: Sequence[RolloutRequest]) -> None:
+    def begin(self, name: Hashable, requests: Sequence[RolloutRequest]) -> None:
         """Run these once there are slots; :meth:`ended` calls them by their name."""
-        self.begin_all([(name, orders)])
+        self.begin_all([(name, requests)])
 
     def begin_all(self, batches: Sequence[tuple[Hashable, Sequence[RolloutRequest]]]) -> None:
         """Run all of these, each with its name; those that get slots now begin as one wave."""
         with self._changed:
-            for name, orders in batches:
-                self._queues.add(RequestBatch(name, len(orders)), orders)
+            for name, requests in batches:
+                self._queues.add(RequestBatch(name, len(requests)), requests)
             self._fill_slots()
             self._changed.notify_all()  # whoever waits may wait for a later deadline
 
     def ended(
         self, timeout_s: float, *, for_all: bool = False
     ) -> list[tuple[Hashable, list[RolloutResult]]]:
-        """Return the names of orders that all ended, and how; none where none did in time.
+        """Return the names of requests that all ended, and how; none where none did in time.
 
         Args:
             timeout_s: how long to wait for a first one, in seconds.
@@ -163,16 +163,16 @@ class Scheduler:
             for group in self._queues.withdraw(name):
                 batch = self._queues.batch_of(group)
                 self._queues.ended(group)
-                for place, order in group.orders:
-                    report = RolloutResult(order=order, failure=cut_short(order))
+                for place, request in group.requests:
+                    report = RolloutResult(request=request, failure=cut_short(request))
                     self._note_report(batch, place, report)
             for running in [
                 a for a in self._running if self._queues.batch_of(a.group).name == name
             ]:
-                self._leave(running, cut_short(running.attempt.order))
+                self._leave(running, cut_short(running.attempt.request))
 
     def where(self, name: Hashable) -> str:
-        """Return which engine answers the orders of this name."""
+        """Return which engine answers the requests of this name."""
         with self._changed:
             return self._queues.where(name)
 
@@ -239,7 +239,7 @@ class Scheduler:
             attempt, stack = running.attempt, running.slot.stack
             attempt.traceback = stack_text(stack)
             failure = timed_out(
-                attempt.order,
+                attempt.request,
                 attempt=attempt.number,
                 limit_s=self._limits.timeout_s,
                 stack=stack,
@@ -255,8 +255,8 @@ class Scheduler:
     def _abandon(self, running: RunningRollout) -> None:
         self._running.pop(running, None)
         running.attempt.abandon()
-        order = running.attempt.order
-        running.slot.leave(f"{order.workflow.name}-{order.key.task}-{order.key.run}")
+        request = running.attempt.request
+        running.slot.leave(f"{request.workflow.name}-{request.key.task}-{request.key.run}")
         self._abandoned.append(running.slot)
         if running.attempt.awaited is not None:
             self._loop.replace_if_stuck()
@@ -266,7 +266,7 @@ class Scheduler:
             current: RunningRollout | None = running
             while current is not None:
                 try:
-                    ended: object = self._runner(current.attempt.order).run(current.attempt)
+                    ended: object = self._runner(current.attempt.request).run(current.attempt)
                 except BaseException as error:  # noqa: BLE001 - goes on in the thread that waits
                     ended = error
                 current = self._ended(current, ended)
@@ -285,12 +285,12 @@ class Scheduler:
         self, running: RunningRollout, ended: object, *, slot: Slot
     ) -> RunningRollout | None:
         """Return what the slot does after a run: it again, the next of its queue, or nothing."""
-        attempt, order = running.attempt, running.attempt.order
+        attempt, request = running.attempt, running.attempt.request
         if isinstance(ended, RunFailure):
             self._tracebacks.note(ended, attempt.traceback)
             is_last = attempt.number >= self._limits.max_attempts or ended.is_final
             if not is_last and self._limits.can_fail:
-                again = RolloutAttempt(order, (*attempt.earlier, ended))
+                again = RolloutAttempt(request, (*attempt.earlier, ended))
                 return self._running_rollout(
                     running.place, again, group=running.group, slot=slot, began=running.began
                 )
@@ -298,13 +298,13 @@ class Scheduler:
         running.group.num_open -= 1
         if not running.group.num_open:
             self._queues.ended(running.group)
-        waiting, following = self._queues.queues[self._queues.of(order)], None
+        waiting, following = self._queues.queues[self._queues.of(request)], None
         if waiting and not running.group.num_open and self._error is None:
             self._begin(waiting[0])
             following, *others = self._running_rollouts(waiting.popleft(), slot=slot)
             for other in others:
                 self._start(other)
-        self._engine(order).run_ended(order.key)
+        self._engine(request).run_ended(request.key)
         if following is None:
             self._idle.append(slot)
             if not self._running:
@@ -335,22 +335,22 @@ class Scheduler:
         """Leave behind what still runs, after an error or Ctrl-C."""
         for running in list(self._running):
             self._abandon(running)
-            ended = running.attempt.order
+            ended = running.attempt.request
             self._engine(ended).run_ended(ended.key)
         self._queues.clear()
 
     def _begin(self, group: RequestGroup) -> None:
-        for _, order in group.orders:
-            self._engine(order).run_began(order.key)
+        for _, request in group.requests:
+            self._engine(request).run_began(request.key)
 
     def _running_rollouts(
         self, group: RequestGroup, *, slot: Slot | None = None
     ) -> list[RunningRollout]:
         """Return the runs of a group, the first on the slot, if one is given."""
-        slots = [slot or self._free_slot(), *(self._free_slot() for _ in group.orders[1:])]
+        slots = [slot or self._free_slot(), *(self._free_slot() for _ in group.requests[1:])]
         return [
-            self._running_rollout(place, RolloutAttempt(order), group=group, slot=taken)
-            for (place, order), taken in zip(group.orders, slots, strict=True)
+            self._running_rollout(place, RolloutAttempt(request), group=group, slot=taken)
+            for (place, request), taken in zip(group.requests, slots, strict=True)
         ]
 
     def _running_rollout(
@@ -380,11 +380,11 @@ class Scheduler:
         self._num_slots_made += 1
         return Slot(f"trinity-run-{self._num_slots_made}")
 
-    def _engine(self, order: RolloutRequest) -> RolloutEngine:
-        return self._engines[order.key.task % len(self._engines)]
+    def _engine(self, request: RolloutRequest) -> RolloutEngine:
+        return self._engines[request.key.task % len(self._engines)]
 
-    def _runner(self, order: RolloutRequest) -> Runner:
-        return self._runners[order.key.task % len(self._runners)]
+    def _runner(self, request: RolloutRequest) -> Runner:
+        return self._runners[request.key.task % len(self._runners)]
 
 
 class Slot:

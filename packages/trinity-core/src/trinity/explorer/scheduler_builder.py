@@ -1,4 +1,4 @@
-"""Build what runs the orders of a configuration: a runner for each engine, and their scheduler."""
+"""Build what runs rollout requests: a runner for each engine, and their scheduler."""
 
 from __future__ import annotations
 

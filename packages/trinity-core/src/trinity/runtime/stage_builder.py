@@ -62,8 +62,8 @@ class StageBuilder(ABC):
         """Return the trainer of so many optimizer steps; 0: nobody knows."""
 
     @abstractmethod
-    def _make_scheduler(self) -> Any:  # Any: runs orders, and where groups are in flight takes them
-        """Return what runs orders, once there are engines."""
+    def _make_scheduler(self) -> Any:  # Any: runs requests; with groups in flight, takes them
+        """Return what runs requests, once there are engines."""
 
     @abstractmethod
     def _make_sync(self) -> SyncMethod:

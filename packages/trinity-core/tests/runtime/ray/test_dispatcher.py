@@ -54,20 +54,20 @@ class Failing(Asking):
         return super().run()
 
 
-def some_orders(count=5, workflow=Asking, step=1):
+def some_requests(count=5, workflow=Asking, step=1):
     """Return three orders for each of so many tasks."""
     tasks = [a_task(f"{n}?", workflow=workflow, repeat_times=3) for n in range(count)]
     return [
-        order
+        request
         for number, task in enumerate(tasks)
-        for order in requests_of(task, batch=str(step), number=number, max_repeat_times=None)
+        for request in requests_of(task, batch=str(step), number=number, max_repeat_times=None)
     ]
 
 
 def ends(results):
     return [
         (
-            result.order.key,
+            result.request.key,
             result.failure,
             [(e.eid, e.tokens.tolist(), e.logprobs.tolist(), e.reward) for e in result.experiences],
         )
@@ -79,10 +79,10 @@ def ends(results):
 def local(keyed_engine):
     """Return a function that runs orders in this process, on engines of their own."""
 
-    def run(config, orders, num_engines=1):
+    def run(config, requests, num_engines=1):
         engines = [keyed_engine() for _ in range(num_engines)]
         scheduler = build_scheduler(config, engines=engines, model=model_over(engines[0]))
-        results = scheduler.run(orders)
+        results = scheduler.run(requests)
         scheduler.close()
         return ends(results)
 
@@ -103,10 +103,10 @@ def two(workers, dispatcher, keyed_engine, request):
     return dispatcher(*runners, move_s=0.3), engines, runners, stuck
 
 
-def run_and(disturb, dispatcher, orders, *stuck):
+def run_and(disturb, dispatcher, requests, *stuck):
     """Return how orders end whose engines are stuck until the run is disturbed."""
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(dispatcher.run, orders)
+        running = pool.submit(dispatcher.run, requests)
         assert all(engine.arrived.wait(LIMIT_S) for engine in stuck)
         disturb()
         return ends(running.result(LIMIT_S))
@@ -121,13 +121,13 @@ def lose(worker, *, fault=None, is_final=False):
 
 def test_a_step_is_one_message_each_way(workers, dispatcher, local) -> None:
     workers.config.explorer.runner_per_model = 4
-    orders = some_orders()
+    requests = some_requests()
     engine, runner = workers.engine_worker(), workers.rollout_worker()
 
-    results = dispatcher(runner).run(orders)
+    results = dispatcher(runner).run(requests)
 
-    assert ends(results) == local(workers.config, orders)
-    assert [result.order for result in results] == orders
+    assert ends(results) == local(workers.config, requests)
+    assert [result.request for result in results] == requests
     assert runner.calls == ["open", "begin", "ended"]
     assert engine.calls.count("exchange") == 4  # 15 runs in waves of 4
     assert engine.part._engine.num_open_runs in {0, 3}  # that the last ended may be told later
@@ -136,20 +136,20 @@ def test_a_step_is_one_message_each_way(workers, dispatcher, local) -> None:
 def test_the_engines_share_the_tasks(two, workers, local) -> None:
     remote, _, _, stuck = two
     stuck.is_stuck = False
-    orders = some_orders()
+    requests = some_requests()
 
-    assert ends(remote.run(orders)) == local(workers.config, orders, num_engines=2)
+    assert ends(remote.run(requests)) == local(workers.config, requests, num_engines=2)
     tasks = [{request.key.task for request in engine.requests} for engine in workers.built]
     assert tasks == [{0, 2, 4}, {1, 3}]
 
 
 def test_a_failed_run_arrives_as_data(workers, dispatcher, local) -> None:
-    orders = some_orders(2, Failing)
+    requests = some_requests(2, Failing)
     workers.engine_worker()
 
-    results = dispatcher(workers.rollout_worker()).run(orders)
+    results = dispatcher(workers.rollout_worker()).run(requests)
 
-    assert ends(results) == local(workers.config, orders)
+    assert ends(results) == local(workers.config, requests)
     failure = results[1].failure
     assert failure.outcome is Outcome.ENV_ERROR
     assert failure.message == "EnvError: the shop is closed"
@@ -164,9 +164,9 @@ def test_what_concerns_every_run_arrives_as_itself_and_ends_one_step(
     task = a_task(workflow="math_workflow", reward_fn="no_such_reward")
     with pytest.raises(UnknownComponentError, match="no_such_reward"):
         remote.run(requests_of(task, batch="1", number=0, max_repeat_times=None))
-    orders = some_orders()
+    requests = some_requests()
 
-    assert ends(remote.run(orders)) == local(workers.config, orders)
+    assert ends(remote.run(requests)) == local(workers.config, requests)
 
 
 def test_what_cannot_be_read_in_the_worker_ends_the_step(workers, dispatcher) -> None:
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_in_the_worker_ends_the_step(workers, dispatcher) ->
 
     runner.call = unreadable
     with pytest.raises(TrinityError, match="no module named mine"):
-        dispatcher(runner).run(some_orders())
+        dispatcher(runner).run(some_requests())
 
 
 @pytest.mark.parametrize("two", ["fail"], indirect=True)
@@ -190,7 +190,7 @@ def test_the_first_failed_run_stops_all_if_it_is_to(two, monkeypatch) -> None:
     monkeypatch.setattr(Failing, "others", stuck.arrived)
 
     with pytest.raises(RunFailedError, match="the shop is closed"):
-        remote.run(some_orders(2, Failing))
+        remote.run(some_requests(2, Failing))
     assert "cut" in runners[1].calls
 
 
@@ -199,13 +199,13 @@ def test_a_runner_that_dies_in_mid_run_does_its_runs_again(
 ) -> None:
     stuck = keyed_engine(is_stuck=True, num_wanted=8)
     engine, runner = workers.engine_worker(stuck), workers.rollout_worker()
-    orders = some_orders()
+    requests = some_requests()
 
     def kill():
         stuck.is_stuck = False
         runner.kill()
 
-    assert run_and(kill, dispatcher(runner), orders, stuck) == local(workers.config, orders)
+    assert run_and(kill, dispatcher(runner), requests, stuck) == local(workers.config, requests)
     assert {request.key.attempt for request in stuck.requests} == {1}
     assert all(future.cancelled() for future in stuck.futures)
     assert engine.calls.count("open") >= 2
@@ -223,7 +223,7 @@ def test_what_one_that_is_lost_was_to_run_others_run(
 ) -> None:
     remote, engines, runners, stuck = two
     worker = {"runner": runners, "engine": engines}[lost][1]
-    first, second = (some_orders(step=step) for step in (1, 2))
+    first, second = (some_requests(step=step) for step in (1, 2))
 
     assert run_and(lambda: lose(worker, **how), remote, first, stuck) == local(
         workers.config, first
@@ -244,7 +244,7 @@ def test_where_all_engines_are_lost_each_is_waited_for_as_the_only_one_is(
     stuck = [keyed_engine(is_stuck=True) for _ in range(2)]
     engines = [workers.engine_worker(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
     remote = dispatcher(*map(workers.rollout_worker, (0, 1)), move_s=0.0, return_s=0.5)
-    orders = some_orders()
+    requests = some_requests()
 
     def lose_both_for_a_while():
         for engine in engines:
@@ -253,7 +253,9 @@ def test_where_all_engines_are_lost_each_is_waited_for_as_the_only_one_is(
         for engine in engines:
             engine.fault = None
 
-    assert run_and(lose_both_for_a_while, remote, orders, *stuck) == local(workers.config, orders)
+    assert run_and(lose_both_for_a_while, remote, requests, *stuck) == local(
+        workers.config, requests
+    )
 
 
 def test_an_engine_that_is_back_soon_answers_its_runs_itself(
@@ -265,13 +267,13 @@ def test_an_engine_that_is_back_soon_answers_its_runs_itself(
         workers.engine_worker(stuck, keyed_engine(), number=1),
     ]
     runners = [workers.rollout_worker(number) for number in (0, 1)]
-    orders = some_orders()
+    requests = some_requests()
 
     def kill():
         engines[1].num_refused = 4  # it is away for a second or two
         engines[1].kill()
 
-    assert run_and(kill, dispatcher(*runners), orders, stuck) == local(workers.config, orders)
+    assert run_and(kill, dispatcher(*runners), requests, stuck) == local(workers.config, requests)
     assert [runner.calls.count("begin") for runner in runners] == [1, 1]
     assert "cut" not in runners[1].calls
 
@@ -282,7 +284,7 @@ def test_runs_stay_with_a_lost_engine_as_long_as_the_others_are_busy(
     stuck = [keyed_engine(is_stuck=True) for _ in range(2)]
     engines = [workers.engine_worker(one, keyed_engine(), number=n) for n, one in enumerate(stuck)]
     runners = [workers.rollout_worker(number) for number in (0, 1)]
-    orders = some_orders()
+    requests = some_requests()
 
     def lose_one_long_before_the_other_is_free():
         lose(engines[1])
@@ -291,8 +293,8 @@ def test_runs_stay_with_a_lost_engine_as_long_as_the_others_are_busy(
         engines[0].kill()
 
     remote = dispatcher(*runners, move_s=0.3)
-    results = run_and(lose_one_long_before_the_other_is_free, remote, orders, *stuck)
-    assert results == local(workers.config, orders)
+    results = run_and(lose_one_long_before_the_other_is_free, remote, requests, *stuck)
+    assert results == local(workers.config, requests)
     assert [runner.calls.count("begin") for runner in runners] == [2, 1]
 
 
@@ -309,9 +311,9 @@ def test_runs_of_tasks_that_had_ended_are_not_made_anew(
     workers.engine_worker(number=0)
     dying = workers.engine_worker(engine, keyed_engine(), number=1)
     remote = dispatcher(*map(workers.rollout_worker, (0, 1)), move_s=0.3)
-    orders = some_orders()
+    requests = some_requests()
 
-    assert run_and(lambda: lose(dying), remote, orders, engine) == local(workers.config, orders)
+    assert run_and(lambda: lose(dying), remote, requests, engine) == local(workers.config, requests)
     other = [(request.key.task, request.key.run) for request in workers.built[0].requests]
     assert sorted(other) == [(task, run) for task in (0, 2, 3, 4) for run in range(3)]
 
@@ -324,7 +326,7 @@ def test_a_task_that_ends_every_runner_ends_the_step(two) -> None:
 
         def dying(method, *args, call=call, runner=runner, **kwargs):
             if method == "begin":
-                tasks = {order.key.task for _, one in args[1] for order in one.unpacked()}
+                tasks = {request.key.task for _, one in args[1] for request in one.unpacked()}
                 if 1 in tasks:
                     deaths.append(runner.name)
                     runner.kill()
@@ -333,7 +335,7 @@ def test_a_task_that_ends_every_runner_ends_the_step(two) -> None:
         runner.call = dying
 
     with pytest.raises(WorkerLostError, match="task 1 of step 1 has lost 4 workers in a row"):
-        remote.run(some_orders())
+        remote.run(some_requests())
 
     assert sorted(set(deaths)) == ["runner-0", "runner-1"]
     assert len(deaths) == 4
@@ -341,12 +343,14 @@ def test_a_task_that_ends_every_runner_ends_the_step(two) -> None:
 
 def test_a_worker_whose_engine_is_back_gets_requests_again(two, workers, local) -> None:
     remote, engines, runners, stuck = two
-    orders, number = some_orders(), 2
-    assert run_and(lambda: lose(engines[1]), remote, orders, stuck) == local(workers.config, orders)
+    requests, number = some_requests(), 2
+    assert run_and(lambda: lose(engines[1]), remote, requests, stuck) == local(
+        workers.config, requests
+    )
     engines[1].fault, limit = None, time.monotonic() + LIMIT_S
     while runners[1].calls.count("begin") == 1:
-        orders = some_orders(step=number)
-        assert ends(remote.run(orders)) == local(workers.config, orders)
+        requests = some_requests(step=number)
+        assert ends(remote.run(requests)) == local(workers.config, requests)
         assert time.monotonic() < limit
         time.sleep(0.2)
         number += 1
@@ -356,9 +360,9 @@ def test_where_all_are_lost_the_first_that_is_back_runs_what_there_is(two, worke
     remote, _, runners, stuck = two
     runners[0].num_refused, runners[1].num_refused = 4, 10**6
     stuck.is_stuck = False
-    orders = some_orders()
+    requests = some_requests()
 
-    assert ends(remote.run(orders)) == local(workers.config, orders)
+    assert ends(remote.run(requests)) == local(workers.config, requests)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -372,7 +376,7 @@ def test_where_all_are_lost_and_none_comes_back_the_step_ends(workers, dispatche
     with pytest.raises(
         WorkerLostError, match=r"runner-\d .* no other process took its place in 0 s"
     ):
-        dispatcher(*runners, return_s=0.0).run(some_orders())
+        dispatcher(*runners, return_s=0.0).run(some_requests())
 
 
 @pytest.mark.parametrize(
@@ -388,7 +392,7 @@ def test_where_nobody_can_come_back_the_step_ends_at_once(two, fault) -> None:
         runner.fault = fault
 
     with pytest.raises(type(fault), match="killed"):
-        remote.run(some_orders())
+        remote.run(some_requests())
 
 
 def test_the_workers_tell_how_long_their_engines_were_busy(
@@ -401,7 +405,7 @@ def test_the_workers_tell_how_long_their_engines_were_busy(
     remote = dispatcher(workers.rollout_worker())
 
     for _ in range(2):
-        remote.run(some_orders(2))
+        remote.run(some_requests(2))
 
     assert (remote.busy_s, remote.num_hung) == (2 * 2 * 3 * 0.5, 0)
 
@@ -411,7 +415,7 @@ def test_a_closed_one_leaves_no_thread(workers, dispatcher) -> None:
     workers.engine_worker()
     runner = workers.rollout_worker()
     remote = dispatcher(runner)
-    remote.run(some_orders())
+    remote.run(some_requests())
     assert len(threading.enumerate()) > len(before)
 
     remote.close()

@@ -25,8 +25,8 @@ class Asking(Workflow):
 
 def begin(dispatcher, number, workflow=Asking):
     task = a_task(workflow=workflow, repeat_times=2)
-    orders = requests_of(task, batch="1", number=number, max_repeat_times=None)
-    dispatcher.begin(number, orders)
+    requests = requests_of(task, batch="1", number=number, max_repeat_times=None)
+    dispatcher.begin(number, requests)
 
 
 def ends(dispatcher, count):
@@ -250,7 +250,7 @@ def test_what_keeps_a_group_from_beginning_arrives_as_itself(
     def refuses(packed):
         raise UnknownComponentError("no workflow is called asking")
 
-    monkeypatch.setattr(rollout_worker.PackedOrders, "unpacked", refuses)
+    monkeypatch.setattr(rollout_worker.PackedRequests, "unpacked", refuses)
     begin(remote, 1)
 
     with pytest.raises(UnknownComponentError, match="no workflow is called asking"):

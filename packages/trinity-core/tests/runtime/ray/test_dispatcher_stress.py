@@ -77,16 +77,19 @@ class FlakyWorker:
         if session != self._session:
             return
         for number, packed in requests:
-            orders = packed.unpacked()
-            self.started[orders[0].key] += 1
-            self._running[number] = (orders, time.monotonic() + self.dice.random() * 0.02)
+            requests = packed.unpacked()
+            self.started[requests[0].key] += 1
+            self._running[number] = (requests, time.monotonic() + self.dice.random() * 0.02)
         self._changed.notify_all()
 
     def cut(self, session, numbers):
         for number in set(numbers) & self._running.keys():
             if session == self._session:
-                orders, _ = self._running.pop(number)
-                reports = [RolloutResult(order=order, failure=cut_short(order)) for order in orders]
+                requests, _ = self._running.pop(number)
+                reports = [
+                    RolloutResult(request=request, failure=cut_short(request))
+                    for request in requests
+                ]
                 self._ended.append((number, PackedResults.of(reports)))
         self._changed.notify_all()
 
@@ -105,10 +108,12 @@ class FlakyWorker:
 
     def _end_those_that_are_due(self):
         now = time.monotonic()
-        for number, (orders, due) in list(self._running.items()):
+        for number, (requests, due) in list(self._running.items()):
             if due < now and not self._engine_away_since:
                 del self._running[number]
-                reports = [RolloutResult(order=o, duration_s=self.num_processes) for o in orders]
+                reports = [
+                    RolloutResult(request=o, duration_s=self.num_processes) for o in requests
+                ]
                 self._ended.append((number, PackedResults.of(reports)))
 
     def lose_process(self):
@@ -157,7 +162,7 @@ def disturb(workers, dice, over):
         worker.give_engine_back()
 
 
-def orders_for(number, *, batch="1", runs=2):
+def requests_for(number, *, batch="1", runs=2):
     task = a_task(workflow=Nothing, repeat_times=runs)
     return requests_of(task, batch=batch, number=number, max_repeat_times=None)
 
@@ -168,11 +173,11 @@ def test_a_step_has_one_report_of_each_order_in_their_order(flaky) -> None:
     with ThreadPoolExecutor(1) as pool:
         for step in range(1, 9):
             tasks = range(dice.randint(1, 12))
-            orders = [o for n in tasks for o in orders_for(n, batch=str(step))]
-            dice.shuffle(orders)
-            reports = pool.submit(dispatcher.run, orders).result(LIMIT_S)
+            requests = [o for n in tasks for o in requests_for(n, batch=str(step))]
+            dice.shuffle(requests)
+            reports = pool.submit(dispatcher.run, requests).result(LIMIT_S)
 
-            assert [report.order for report in reports] == orders
+            assert [report.request for report in reports] == requests
             assert not any(map(is_cut, reports))
 
 
@@ -183,7 +188,7 @@ def test_each_group_ends_once_and_only_those_that_were_cut_are(flaky) -> None:
     while len(ended) < 60:
         assert time.monotonic() < limit
         while begun < 60 and begun - len(ended) < 8:
-            dispatcher.begin(begun, orders_for(begun))
+            dispatcher.begin(begun, requests_for(begun))
             begun += 1
         open_ones = [name for name in range(begun) if name not in ended]
         if open_ones and dice.random() < 0.1:
@@ -199,7 +204,7 @@ def test_each_group_ends_once_and_only_those_that_were_cut_are(flaky) -> None:
     assert dispatcher.ended(0.0) == []
     assert sorted(ended) == list(range(60))
     for name, reports in ended.items():
-        assert [report.order for report in reports] == orders_for(name)
+        assert [report.request for report in reports] == requests_for(name)
         assert name in cut or not any(map(is_cut, reports))
     again = sum((worker.started for worker in workers), Counter())
     assert sum(again.values()) >= 60 - len(cut)

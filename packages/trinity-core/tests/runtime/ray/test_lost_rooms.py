@@ -71,11 +71,11 @@ def workers(ray_cluster, tmp_path):
         worker.kill()
 
 
-def orders():
+def requests():
     return [
-        order
+        request
         for number in range(4)
-        for order in requests_of(
+        for request in requests_of(
             a_task(f"{number} + 1 =", workflow="math_workflow", repeat_times=4),
             batch="1",
             number=number,
@@ -92,13 +92,13 @@ def said(results):
 
 def test_a_step_is_the_same_whoever_is_killed_in_it(workers) -> None:
     engine, runner, scheduler = workers
-    undisturbed = scheduler.run(orders())
+    undisturbed = scheduler.run(requests())
     assert [result.failure for result in undisturbed] == [None] * 16
 
     for worker in (engine, runner):
         lost = worker.facts().pid
         threading.Timer(0.02, os.kill, args=(lost, signal.SIGKILL)).start()
-        results = scheduler.run(orders())
+        results = scheduler.run(requests())
 
         assert said(results) == said(undisturbed)
         assert worker.facts().pid != lost

@@ -10,7 +10,7 @@ from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.errors import WorkerLostError
-from trinity.explorer.packing import PackedOrders
+from trinity.explorer.packing import PackedRequests
 from trinity.explorer.requests import requests_of
 from trinity.runtime.ray import rollout_worker
 from trinity.runtime.ray.engine_worker import EngineWorker
@@ -25,13 +25,13 @@ class Asking(Workflow):
         return [Experience(tokens=reply.tokens, prompt_length=reply.prompt_length, reward=1.0)]
 
 
-def orders_for(number):
+def requests_for(number):
     task = a_task(workflow=Asking, repeat_times=3)
     return requests_of(task, batch="1", number=number, max_repeat_times=None)
 
 
 def packed(number):
-    return [(number, PackedOrders.of(orders_for(number)))]
+    return [(number, PackedRequests.of(requests_for(number)))]
 
 
 def uids(ended):
@@ -39,7 +39,7 @@ def uids(ended):
     found = {}
     for number, results in ended[0]:
         assert number not in found
-        reports = results.unpacked(orders_for(number))
+        reports = results.unpacked(requests_for(number))
         found[number] = [str(e.eid) for report in reports for e in report.experiences]
     return found
 
@@ -94,11 +94,11 @@ def test_who_asks_for_all_is_told_once_they_ended_or_time_is_over(workers, keyed
 
 
 def test_a_task_travels_once_for_its_group() -> None:
-    orders = [*orders_for(0), *orders_for(1)]
-    together = PackedOrders.of(orders)
+    requests = [*requests_for(0), *requests_for(1)]
+    together = PackedRequests.of(requests)
 
     assert len(together.groups) == 2
-    assert together.unpacked() == orders
+    assert together.unpacked() == requests
     assert together.unpacked()[0].task is not together.unpacked()[1].task
 
 

@@ -25,7 +25,7 @@ class ClockedGroups(ContinuousExplorer):
 
     def _start_pump(self) -> None: ...
 
-    def _orders(self, task: Any, *, batch: str, number: int) -> list[Any]:
+    def _requests(self, task: Any, *, batch: str, number: int) -> list[Any]:
         return []
 
     def _begin(self, number: int, task: Any) -> None:
@@ -50,8 +50,8 @@ class ClockedGroups(ContinuousExplorer):
                 tokens=[1, 2], prompt_length=1, reward=1.0, eid=EID(batch + 1, place),
                 info={"group": number},
             )  # fmt: skip
-            order = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
-            self._end(number, [RolloutResult(order=order, experiences=(row,))])
+            request = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
+            self._end(number, [RolloutResult(request=request, experiences=(row,))])
 
 
 class GroupPipeline:

@@ -246,7 +246,7 @@ class Parts:
         self.storage = GroupStorage(Rows(world))  # type: ignore[arg-type]
         self.source = ReadyGroups(self.storage, self.rollouts)
         scheduler = SimpleNamespace(
-            begin=lambda name, orders: None, busy_s=0.0, num_hung=0, stop=lambda: None,
+            begin=lambda name, requests: None, busy_s=0.0, num_hung=0, stop=lambda: None,
             where=lambda name: "engine-0", close=lambda: None,
         )  # fmt: skip
         self.groups = ClockedGroups(

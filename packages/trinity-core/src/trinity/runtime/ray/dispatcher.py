@@ -1,16 +1,16 @@
 r"""Send rollout requests to the workers, one for each engine, and collect how they end.
 
- run(orders of a step), begin(group)
+ run(requests of a step), begin(group)
            |
            v
         QUEUED ----to a worker----> RUNNING ----its runs ended----> ENDED ---> run, ended()
            ^                         |   \                           ^
            +----its worker is lost---+    +--cut---> CANCELLED -------+
 
-A request of a step goes to the worker ``task % n``, a group to the worker with the fewest requests.
+A task of a step goes to the worker ``task % n``, a group to the worker with the fewest batches.
 When a worker's process is lost, its requests are queued again at once. When its engine is lost, it
 keeps them: their rollouts continue once the engine is back. After ``move_s`` they start from their
-beginning on other workers: a group at once, a request of a step on one that has nothing to do.
+beginning on other workers: a group at once, a task of a step on one that has nothing to do.
 A rollout inside a tool call cannot be interrupted. It keeps running while its replacement starts;
 its result is discarded.
 
@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import RayLostError, WorkerLostError
 from trinity.explorer.failure import cut_short
-from trinity.explorer.packing import PackedOrders
+from trinity.explorer.packing import PackedRequests
 from trinity.explorer.requests import RolloutResult
 from trinity.runtime.supervisor import RestartPolicy, WorkerState
 
@@ -66,14 +66,14 @@ class RequestState(Enum):
 
 @dataclass(eq=False, slots=True)
 class DispatchedBatch:
-    """Orders of one task, which one worker runs."""
+    """Requests of one task, which one worker runs."""
 
-    name: Hashable  # None: it is part of a step, whose caller waits for all of its requests
-    orders: Sequence[RolloutRequest]
+    name: Hashable  # None: it is part of a step, whose caller waits for all of its batches
+    requests: Sequence[RolloutRequest]
     home: RolloutWorkerClient | None = None  # that runs it if it is ready; None: the least busy one
     state: RequestState = RequestState.QUEUED
     num_losses: int = 0  # how often it was taken from a worker that was lost
-    reports: list[RolloutResult] = field(default_factory=list)  # how its orders ended
+    reports: list[RolloutResult] = field(default_factory=list)  # how its requests ended
 
 
 class RolloutWorkerClient:
@@ -90,7 +90,7 @@ class RolloutWorkerClient:
         self.engine = handle.name.replace("runner", "engine")  # as messages call it
         self.state = self.engine_state = WorkerState.READY  # until a call fails
         self.session = ""  # with the process that is there; "": none was opened
-        self.requests: dict[int, DispatchedBatch] = {}  # by the numbers that it was given them with
+        self.batches: dict[int, DispatchedBatch] = {}  # by the numbers that it was given them with
         self._unsent: list[int] = []
         self._replies: list[Pending] = []  # to messages that nobody waits for
         self._lost_since = 0.0
@@ -111,7 +111,7 @@ class RolloutWorkerClient:
         """Note that its process has opened a session, and send it what it is to run."""
         self.session = session
         self.state = self.engine_state = WorkerState.READY
-        self._unsent = list(self.requests)
+        self._unsent = list(self.batches)
         self.send()
 
     def note_engine(self, lost_s: float) -> None:
@@ -120,45 +120,45 @@ class RolloutWorkerClient:
         self._lost_since = time.monotonic() - lost_s
 
     def note_loss(self) -> list[DispatchedBatch]:
-        """Note that its process is lost; return the requests that are lost with it."""
+        """Note that its process is lost; return the batches that are lost with it."""
         if self.state is WorkerState.READY:
             self.state, self._lost_since = WorkerState.LOST, time.monotonic()
         return self.disconnect()
 
     def disconnect(self) -> list[DispatchedBatch]:
-        """End the session; return the requests that it had."""
-        requests, self.requests = list(self.requests.values()), {}
+        """End the session; return the batches that it had."""
+        batches, self.batches = list(self.batches.values()), {}
         self.session, self._unsent, self._replies = "", [], []
-        return requests
+        return batches
 
-    def add(self, number: int, request: DispatchedBatch) -> None:
-        """Let it run a request; :meth:`send` sends all that were added as one message."""
-        request.state = RequestState.RUNNING
-        self.requests[number] = request
+    def add(self, number: int, batch: DispatchedBatch) -> None:
+        """Let it run a batch; :meth:`send` sends all that were added as one message."""
+        batch.state = RequestState.RUNNING
+        self.batches[number] = batch
         self._unsent.append(number)
 
     def send(self) -> None:
         """Send what was added, if there is a session; :meth:`connected` does otherwise."""
         if self.session and self._unsent:
-            packed = [(n, PackedOrders.of(self.requests[n].orders)) for n in self._unsent]
+            packed = [(n, PackedRequests.of(self.batches[n].requests)) for n in self._unsent]
             self._replies.append(self.handle.start("begin", self.session, packed))
             self._unsent = []
 
-    def cancel(self, requests: Iterable[DispatchedBatch]) -> None:
+    def cancel(self, batches: Iterable[DispatchedBatch]) -> None:
         """Ask it to end these, and to return what has ended of them."""
-        wanted = set(requests)
-        numbers = [number for number, request in self.requests.items() if request in wanted]
+        wanted = set(batches)
+        numbers = [number for number, batch in self.batches.items() if batch in wanted]
         for number in numbers:
-            self.requests[number].state = RequestState.CANCELLED
+            self.batches[number].state = RequestState.CANCELLED
         if self.session and numbers:
             self._replies.append(self.handle.start("cut", self.session, numbers))
 
-    def drop(self, requests: Iterable[DispatchedBatch]) -> None:
+    def drop(self, batches: Iterable[DispatchedBatch]) -> None:
         """Ask it to end these, and await nothing of them any more."""
-        dropped = set(requests)
+        dropped = set(batches)
         self.cancel(dropped)
-        self.requests = {n: r for n, r in self.requests.items() if r not in dropped}
-        self._unsent = [number for number in self._unsent if number in self.requests]
+        self.batches = {n: r for n, r in self.batches.items() if r not in dropped}
+        self._unsent = [number for number in self._unsent if number in self.batches]
 
     def read_replies(self) -> None:
         """Read what came back of the messages; for the thread that polls, without the lock.
@@ -175,7 +175,7 @@ class RolloutWorkerClient:
 
 
 class Dispatcher:
-    """Runs orders on rollout workers, whichever of them are lost meanwhile.
+    """Runs requests on rollout workers, whichever of them are lost meanwhile.
 
     Args:
         handles: of the workers' processes, in the order of their engines.
@@ -192,7 +192,7 @@ class Dispatcher:
     ) -> None:
         self._policy = policy or RestartPolicy()
         self._poll_s, self._retry_s = poll_s, min(RETRY_S, poll_s)
-        self._numbers = itertools.count()  # a request gets a new one whenever a worker gets it
+        self._numbers = itertools.count()  # a batch gets a new one whenever a worker gets it
         self._changed = threading.Condition()  # guards all below
         self._workers = [RolloutWorkerClient(handle) for handle in handles]
         self._threads: list[threading.Thread] = []  # one for each worker, once there are requests
@@ -213,8 +213,8 @@ class Dispatcher:
         """Return how many seconds the engines have spent on generating."""
         return sum(worker.busy_s for worker in self._workers)
 
-    def run(self, orders: Sequence[RolloutRequest]) -> list[RolloutResult]:
-        """Return how each order ended, in the order of the orders.
+    def run(self, requests: Sequence[RolloutRequest]) -> list[RolloutResult]:
+        """Return how each request ended, in the order of the requests.
 
         Raises:
             RunFailedError: a run failed and ``explorer.on_failed_run`` is fail.
@@ -222,34 +222,34 @@ class Dispatcher:
             CancelledError: :meth:`stop` was called.
             TrinityError: an error that concerns all runs.
         """
-        requests = self._requests_of(orders)
+        batches = self._batches_of(requests)
         with self._changed:
             self._error = None
             try:
-                self._submit(requests)
-                while any(request.state is not RequestState.ENDED for request in requests):
+                self._submit(batches)
+                while any(batch.state is not RequestState.ENDED for batch in batches):
                     if self._error is not None:
                         raise self._error
                     if self._is_stopped:
                         raise CancelledError
                     self._changed.wait(LOOK_S)
             except BaseException:
-                self._queue = [request for request in self._queue if request not in requests]
+                self._queue = [batch for batch in self._queue if batch not in batches]
                 for worker in self._workers:
-                    worker.drop(requests)
+                    worker.drop(batches)
                 raise
-        reports = {report.order.key: report for one in requests for report in one.reports}
-        return [reports[order.key] for order in orders]
+        reports = {report.request.key: report for one in batches for report in one.reports}
+        return [reports[request.key] for request in requests]
 
-    def begin(self, name: Hashable, orders: Sequence[RolloutRequest]) -> None:
+    def begin(self, name: Hashable, requests: Sequence[RolloutRequest]) -> None:
         """Run these on one worker; :meth:`ended` tells how they ended.
 
         Args:
             name: what they are called; no other group ever has it.
-            orders: of one task.
+            requests: of one task.
         """
         with self._changed:
-            self._submit([DispatchedBatch(name, orders)])
+            self._submit([DispatchedBatch(name, requests)])
 
     def ended(self, timeout_s: float) -> list[tuple[Hashable, list[RolloutResult]]]:
         """Return the groups that ended, and how; none where none did in time.
@@ -264,22 +264,22 @@ class Dispatcher:
             if self._error is not None:
                 raise self._error
             ended, self._ended = self._ended, []
-        return [(request.name, request.reports) for request in ended]
+        return [(batch.name, batch.reports) for batch in ended]
 
     def cut(self, name: Hashable) -> None:
         """Wait no longer for what has not ended of a group; it may have to be said again."""
         with self._changed:
-            for request in [one for one in self._queue if one.name == name]:
-                self._queue.remove(request)
-                self._end(request, _cut_reports(request))
+            for batch in [one for one in self._queue if one.name == name]:
+                self._queue.remove(batch)
+                self._end(batch, _cut_reports(batch))
             for worker in self._workers:
-                worker.cancel([one for one in worker.requests.values() if one.name == name])
+                worker.cancel([one for one in worker.batches.values() if one.name == name])
 
     def where(self, name: Hashable) -> str:
         """Return which engine answers a group."""
         with self._changed:
             for worker in self._workers:
-                if any(request.name == name for request in worker.requests.values()):
+                if any(batch.name == name for batch in worker.batches.values()):
                     return worker.engine
         return "no engine"
 
@@ -299,18 +299,18 @@ class Dispatcher:
         """End the threads; the workers are closed by who started them. Safe to call twice."""
         self.stop()
 
-    def _requests_of(self, orders: Sequence[RolloutRequest]) -> list[DispatchedBatch]:
-        """Return the requests of a step: all orders of a task are one."""
+    def _batches_of(self, requests: Sequence[RolloutRequest]) -> list[DispatchedBatch]:
+        """Return the batches of a step, one for each task."""
         by_task: dict[int, list[RolloutRequest]] = {}
-        for order in orders:
-            by_task.setdefault(order.key.task, []).append(order)
+        for request in requests:
+            by_task.setdefault(request.key.task, []).append(request)
         return [
             DispatchedBatch(None, own, home=self._workers[task % len(self._workers)])
             for task, own in by_task.items()
         ]
 
-    def _submit(self, requests: Iterable[DispatchedBatch]) -> None:
-        self._queue += requests
+    def _submit(self, batches: Iterable[DispatchedBatch]) -> None:
+        self._queue += batches
         if not self._threads:
             self._threads = [
                 threading.Thread(
@@ -323,18 +323,18 @@ class Dispatcher:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """Give requests to workers; called whenever a request or a worker has changed."""
+        """Give batches to workers; called whenever a batch or a worker has changed."""
         ready = [worker for worker in self._workers if worker.is_ready]
         there = ready or [one for one in self._workers if one.state is WorkerState.READY]
-        idle = [worker for worker in there if not worker.requests]
+        idle = [worker for worker in there if not worker.batches]
         if ready:
             self._take_from_lost_engines(ready, idle)
-        for request in list(self._queue):
-            takers = _takers(request, there, idle)
+        for batch in list(self._queue):
+            takers = _takers(batch, there, idle)
             if takers:
-                self._queue.remove(request)
-                taker = min(takers, key=lambda worker: len(worker.requests))
-                taker.add(next(self._numbers), request)
+                self._queue.remove(batch)
+                taker = min(takers, key=lambda worker: len(worker.batches))
+                taker.add(next(self._numbers), batch)
         for worker in self._workers:
             worker.send()
         self._tell_if_all_are_lost()
@@ -347,8 +347,8 @@ class Dispatcher:
         for worker in self._workers:
             if worker.lost_s <= self._policy.move_s:
                 continue
-            running = [r for r in worker.requests.values() if r.state is RequestState.RUNNING]
-            moved = [request for request in running if _takers(request, ready, idle)]
+            running = [r for r in worker.batches.values() if r.state is RequestState.RUNNING]
+            moved = [batch for batch in running if _takers(batch, ready, idle)]
             if moved:
                 logger.warning(
                     "%s has been lost for %.0f s: other engines take over %d of its rollout "
@@ -358,22 +358,22 @@ class Dispatcher:
                 self._queue_again(moved, lost=worker)
 
     def _queue_again(
-        self, requests: Sequence[DispatchedBatch], *, lost: RolloutWorkerClient
+        self, batches: Sequence[DispatchedBatch], *, lost: RolloutWorkerClient
     ) -> None:
-        for request in requests:
-            request.state = RequestState.QUEUED
-            request.num_losses += 1
-            if request.num_losses > self._policy.num_losses:
-                key, count = request.orders[0].key, request.num_losses
+        for batch in batches:
+            batch.state = RequestState.QUEUED
+            batch.num_losses += 1
+            if batch.num_losses > self._policy.num_losses:
+                key, count = batch.requests[0].key, batch.num_losses
                 cause = f"task {key.task} of step {key.batch} has lost {count} workers in a row"
                 error = WorkerLostError(lost.engine, cause=cause, is_final=True)
                 self._error = self._error or error
-        self._queue[:0] = requests
-        self._moved += [request.name for request in requests if request.name is not None]
+        self._queue[:0] = batches
+        self._moved += [batch.name for batch in batches if batch.name is not None]
 
     def _tell_if_all_are_lost(self) -> None:
         lost_s = min(worker.lost_s for worker in self._workers)
-        num_waiting = len(self._queue) + sum(len(worker.requests) for worker in self._workers)
+        num_waiting = len(self._queue) + sum(len(worker.batches) for worker in self._workers)
         if not lost_s:
             self._is_told = False
         elif lost_s > self._policy.move_s and num_waiting and not self._is_told:
@@ -383,10 +383,10 @@ class Dispatcher:
                 ", ".join(worker.engine for worker in self._workers), lost_s, num_waiting,
             )  # fmt: skip
 
-    def _end(self, request: DispatchedBatch, reports: list[RolloutResult]) -> None:
-        request.state, request.reports = RequestState.ENDED, reports
-        if request.name is not None:
-            self._ended.append(request)
+    def _end(self, batch: DispatchedBatch, reports: list[RolloutResult]) -> None:
+        batch.state, batch.reports = RequestState.ENDED, reports
+        if batch.name is not None:
+            self._ended.append(batch)
         self._changed.notify_all()
 
     def _follow(self, worker: RolloutWorkerClient) -> None:
@@ -404,7 +404,7 @@ class Dispatcher:
 
     def _has_work(self, worker: RolloutWorkerClient) -> bool:
         with self._changed:
-            while worker.is_ready and not (self._is_stopped or worker.requests):
+            while worker.is_ready and not (self._is_stopped or worker.batches):
                 self._changed.wait(LOOK_S)
             return not self._is_stopped
 
@@ -417,16 +417,16 @@ class Dispatcher:
 
     def _poll(self, worker: RolloutWorkerClient) -> None:
         with self._changed:
-            for_all = all(request.name is None for request in worker.requests.values())
+            for_all = all(batch.name is None for batch in worker.batches.values())
             limit_s = self._poll_s if worker.is_ready else self._retry_s
         ends, engine_lost_s = worker.handle.call("ended", worker.session, limit_s, for_all=for_all)
         with self._changed:
             worker.note_engine(engine_lost_s)
             for number, answer in ends:
                 worker.busy_s, worker.num_hung = worker.busy_s + answer.busy_s, answer.num_hung
-                request = worker.requests.pop(number, None)
-                if request is not None:  # else another worker has it meanwhile
-                    self._end(request, answer.unpacked(request.orders))
+                batch = worker.batches.pop(number, None)
+                if batch is not None:  # else another worker has it meanwhile
+                    self._end(batch, answer.unpacked(batch.requests))
             self._dispatch()
         worker.read_replies()
 
@@ -446,11 +446,11 @@ class Dispatcher:
 
     def _note_loss(self, worker: RolloutWorkerClient, error: WorkerLostError) -> None:
         is_new = worker.state is WorkerState.READY
-        requests = worker.note_loss()
-        for request in requests:
-            if request.state is RequestState.CANCELLED:
-                self._end(request, _cut_reports(request))
-        again = [one for one in requests if one.state is RequestState.RUNNING]
+        batches = worker.note_loss()
+        for batch in batches:
+            if batch.state is RequestState.CANCELLED:
+                self._end(batch, _cut_reports(batch))
+        again = [one for one in batches if one.state is RequestState.RUNNING]
         if is_new:
             logger.warning("%s; its %d rollout requests are queued again", error, len(again))
         self._queue_again(again, lost=worker)
@@ -463,19 +463,21 @@ class Dispatcher:
 
 
 def _takers(
-    request: DispatchedBatch,
+    batch: DispatchedBatch,
     there: Sequence[RolloutWorkerClient],
     idle: Sequence[RolloutWorkerClient],
 ) -> Sequence[RolloutWorkerClient]:
-    """Return the workers that may run a request now.
+    """Return the workers that may run a batch now.
 
-    A request of a step whose own worker is lost waits for it, or for one that has nothing to do:
+    A batch of a step whose own worker is lost waits for it, or for one that has nothing to do:
     the others have as much to do themselves, and the lost one may be back before they are done.
     """
-    if request.home is None:
+    if batch.home is None:
         return there
-    return [request.home] if request.home in there else idle
+    return [batch.home] if batch.home in there else idle
 
 
-def _cut_reports(request: DispatchedBatch) -> list[RolloutResult]:
-    return [RolloutResult(order=order, failure=cut_short(order)) for order in request.orders]
+def _cut_reports(batch: DispatchedBatch) -> list[RolloutResult]:
+    return [
+        RolloutResult(request=request, failure=cut_short(request)) for request in batch.requests
+    ]

@@ -1,7 +1,7 @@
 """The rollouts of one engine, in a process of their own, as a dispatcher asks for them.
 
 Dispatcher                          RolloutWorker
-begin([(7, orders), ...]) --------> a scheduler over one engine
+begin([(7, requests), ...]) --------> a scheduler over one engine
 ended(2 s) -----------------------> [(7, results), ...], and whether the engine is lost
 """
 
@@ -16,7 +16,7 @@ from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
 from trinity.common.sync_policy import policy_of
 from trinity.errors import WorkerLostError
-from trinity.explorer.packing import PackedOrders, PackedResults
+from trinity.explorer.packing import PackedRequests, PackedResults
 from trinity.explorer.scheduler_builder import build_scheduler
 from trinity.extend import get_manager
 from trinity.runtime.assembly import make_endpoints
@@ -90,7 +90,7 @@ class RolloutWorker:
             self._engine.forget()
             self._session, self._ended = session, []
 
-    def begin(self, session: str, requests: Sequence[tuple[int, PackedOrders]]) -> None:
+    def begin(self, session: str, requests: Sequence[tuple[int, PackedRequests]]) -> None:
         """Run these, each with its number, as soon as there are slots.
 
         Nobody waits for this call: what keeps them from beginning is raised by :meth:`ended`.
