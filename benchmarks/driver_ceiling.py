@@ -2,7 +2,7 @@
 
     python benchmarks/driver_ceiling.py [--sizes 100,1000,10000,20000] [--places local,ray]
 
-A run of ``fully_async`` whose parts answer at once (``driver_ceiling_parts.py``): groups of 5, and
+A run of ``fully_async`` whose parts answer at once (``idle_parts.py``): groups of 5, and
 each rollout waits for a tool, as long as it takes that all slots are taken. Two shapes: ``wide``,
 where a train step takes half of what is in flight; and ``deep``, where it takes 20 groups however
 many are in flight. Counted is the CPU time of the driver's process, not the clock, over two waves
@@ -101,7 +101,7 @@ def measured(size: int, *, place: str, shape: str, storage: str) -> Cost:
         settings = settings_of(size, folder=folder, place=place, shape=shape, storage=storage)
         (folder / "run.json").write_text(json.dumps(settings))
         (folder / "plugins").mkdir()
-        shutil.copy(HERE / "driver_ceiling_parts.py", folder / "plugins")
+        shutil.copy(HERE / "idle_parts.py", folder / "plugins")
         command = ["env", "OMP_NUM_THREADS=1", "RAY_USAGE_STATS_ENABLED=0"]
         command += [f"TRINITY_PLUGIN_DIRS={folder / 'plugins'}", sys.executable, __file__]
         command += ["--one", str(folder), "--places", place]

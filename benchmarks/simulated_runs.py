@@ -2,7 +2,7 @@
 
     python benchmarks/simulated_runs.py [--steps 24] [--runs turns,offset,async]
 
-Rollouts and train steps sleep (``simulated_runs_parts.py``), so the two sides share no CPU cores.
+Rollouts and train steps sleep (``idle_parts.py``), so the two sides share no CPU cores.
 The comparison is about when rollouts and train steps begin, wait and overlap. Each run is simulated
 twice: with the times that it recorded itself, and with those of the first run, in which the sides
 take turns. The measured time is the time between two train steps, by the trainer's clock.
@@ -64,7 +64,7 @@ def main() -> None:
 def made(folder: Path, settings: dict[str, Any], *, steps: int) -> Path:
     """Start a run in a separate process; return its metrics file."""
     (folder / "plugins").mkdir(parents=True)
-    shutil.copy(HERE / "simulated_runs_parts.py", folder / "plugins")
+    shutil.copy(HERE / "idle_parts.py", folder / "plugins")
     (folder / "run.json").write_text(json.dumps(settings_of(folder, settings, steps=steps)))
     command = ["env", "OMP_NUM_THREADS=1", "RAY_USAGE_STATS_ENABLED=0"]
     command += [f"TRINITY_PLUGIN_DIRS={folder / 'plugins'}", sys.executable, __file__]

@@ -1,7 +1,7 @@
-"""Parts of ``driver_ceiling.py`` that answer at once, and a clock of the driver.
+"""Parts that answer at once or sleep, and a clock of the driver: what costs CPU is Trinity's own.
 
-A rollout waits for a tool (asleep: it costs no CPU), asks the engine once and is scored. So what
-is counted is what Trinity itself does for a rollout.
+driver_ceiling.py    a rollout waits for a tool (asleep), asks the engine once and is scored
+simulated_runs.py    a rollout with a long tail, and a train step, are asleep
 """
 
 # ruff: noqa: D101, D102 -- what they override is documented
@@ -34,9 +34,10 @@ from trinity.extend import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-ENGINES = Registry("ceiling engines", kind="rollout_engine")
-TRAINERS = Registry("ceiling trainers", kind="trainer")
-MONITORS = Registry("ceiling monitors", kind="monitor")
+ENGINES = Registry("idle engines", kind="rollout_engine")
+TRAINERS = Registry("idle trainers", kind="trainer")
+MONITORS = Registry("clocks", kind="monitor")
+ROLLOUT_S, SIGMA, TRAIN_S = 2.0, 0.5, 4.0  # of what sleeps
 _EXPLORER = "trinity.explorer"
 LAYERS = {  # what is counted as what; a call within another is counted once, as the inner one
     "scheduler": [
@@ -74,6 +75,16 @@ class WaitsForATool(SimpleWorkflow):
     def run(self) -> Any:
         dice = random.Random(f"{self.task.batch_id}/{self.task.task_id}/{self.run_id_base}")
         time.sleep(self.task.workflow_args["wait_s"] * dice.uniform(0.5, 1.5))
+        return super().run()
+
+
+@WORKFLOWS.register_module("sleeps")
+class Sleeps(SimpleWorkflow):
+    can_repeat = False
+
+    def run(self) -> Any:
+        dice = random.Random(f"{self.task.batch_id}/{self.task.task_id}/{self.run_id_base}")
+        time.sleep(ROLLOUT_S * dice.lognormvariate(-(SIGMA**2) / 2, SIGMA))
         return super().run()
 
 
@@ -116,6 +127,13 @@ class TrainsNothing(Trainer):
 
     def load(self, directory: Path) -> None:
         raise NotImplementedError("a measurement does not go on")
+
+
+@TRAINERS.register_module("sleeps")
+class SleepingTrainer(TrainsNothing):
+    def train_step(self, experiences: Sequence[Any], *, step: int) -> dict[str, float]:
+        time.sleep(TRAIN_S)
+        return super().train_step(experiences, step=step) | {"clock_s": time.monotonic()}
 
 
 @MONITORS.register_module("driver_clock")
