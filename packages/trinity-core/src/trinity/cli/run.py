@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trinity.runtime.record.result import closing_lines
 from trinity.starting import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trinity.common.config import Config
-    from trinity.common.metrics import Metrics
-    from trinity.runtime.record.result import RunResult, StageResult
+    from trinity.runtime.record.result import RunResult
 
 app = typer.Typer(add_completion=False)
 
@@ -51,7 +51,7 @@ def run(
     # Paths are shown as the file gives them: relative ones count from here.
     here = "" if Path(given.checkpoint_root_dir).is_absolute() else f"{Path.cwd()}/"
     result = run_config(given, local=local)
-    for line in _closing_lines(result):
+    for line in closing_lines(result):
         typer.echo(line.replace(here, ""))
     raise typer.Exit(result.exit_code)
 
@@ -75,48 +75,3 @@ def _loaded(
         from trinity.runtime.run import run as run_config  # torch, which takes seconds
 
     return given, run_config
-
-
-def _closing_lines(result: RunResult) -> list[str]:
-    lines = [""]
-    for stage in result.stages:
-        lines += _stage_lines(stage)
-    plots = [str(plot) for stage in result.stages for plot in stage.plots]
-    if plots:
-        lines.append(f"plots: {', '.join(plots)}")
-    last = result.stages[-1]
-    if last.checkpoint is not None:
-        lines.append(f"model: {last.checkpoint / 'actor' / 'huggingface'}")
-        for value, step in last.best[:1]:
-            best = last.checkpoint.with_name(f"global_step_{step}") / "actor" / "huggingface"
-            lines.append(f"best by trainer.keep_best: {best} ({value:.4g})")
-        if result.status.value == "interrupted":
-            lines.append("the same command goes on from there")
-    return lines
-
-
-def _stage_lines(stage: StageResult) -> list[str]:
-    name = f"stage {stage.name}" if stage.name else "run"
-    was = " (already)" if stage.was_finished_before else ""
-    lines = [
-        f"{name}: {stage.status.value}{was}, {stage.train_steps} train steps, {stage.seconds:.0f} s"
-    ]
-    for metric, value in stage.evaluation.items():
-        if "/reward/mean@" not in metric and "/success/mean@" not in metric:
-            continue
-        first = stage.first_evaluation.get(metric)
-        change = f" (at the start {first:.3f})" if first is not None else ""
-        lines.append(f"  {metric} {value:.3f}{change}")
-    if stage.buffer:
-        lines.append(f"  {_buffer_line(stage.buffer)}")
-    return lines
-
-
-def _buffer_line(counts: Metrics) -> str:
-    """Return what became of the experiences in a replay buffer."""
-    lost = {"evicted": "evicted", "given_up": "given up", "too_old": "too old"}
-    parts = [f"{counts['written']:.0f} experiences, {counts['uses']:.0f} uses"]
-    parts.append(f"{counts['reused']:.0f} of them reuses")
-    parts += [f"{counts[name]:.0f} {word}" for name, word in lost.items() if counts[name]]
-    parts += [f"{counts['untrained']:.0f} never trained on"] if counts["untrained"] else []
-    return f"replay buffer: {', '.join(parts)}"

@@ -29,6 +29,7 @@ from trinity.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from traceback import FrameSummary
 
     from trinity.explorer.requests import RolloutRequest
 
@@ -68,11 +69,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def timed_out(
-    request: RolloutRequest,
-    *,
-    attempt: int,
-    limit_s: float,
-    stack: Iterable[traceback.FrameSummary],
+    request: RolloutRequest, *, attempt: int, limit_s: float, stack: Iterable[FrameSummary]
 ) -> RunFailure:
     """Return the failure of a run that did not end in time; ``stack`` is where it was then."""
     message = (
@@ -85,15 +82,13 @@ def timed_out(
 
 def not_judged(request: RolloutRequest, *, message: str, attempt: int) -> RunFailure:
     """Return the failure of a run whose answer took too much to judge."""
-    return _failure(
-        Outcome.TIMEOUT, message, request=request, attempt=attempt, where="", is_final=True
-    )
+    return _failure(Outcome.TIMEOUT, message, request=request, attempt=attempt, is_final=True)
 
 
 def cut_short(request: RolloutRequest) -> RunFailure:
     """Return the end of a run that is not waited for any longer."""
     message = "was cut off as a straggler (explorer.over_rollout, explorer.dynamic_timeout)."
-    cut = _failure(Outcome.TIMEOUT, message, request=request, attempt=1, where="", is_final=True)
+    cut = _failure(Outcome.TIMEOUT, message, request=request, is_final=True)
     return replace(cut, is_cut=True)
 
 
@@ -102,8 +97,8 @@ def _failure(
     message: str,
     *,
     request: RolloutRequest,
-    attempt: int,
-    where: str,
+    attempt: int = 1,
+    where: str = "",
     is_final: bool = False,
 ) -> RunFailure:
     return RunFailure(
@@ -119,7 +114,7 @@ def _failure(
     )
 
 
-def _where(frames: Iterable[traceback.FrameSummary], cls: type[Workflow]) -> str:
+def _where(frames: Iterable[FrameSummary], cls: type[Workflow]) -> str:
     """Return file and line of the innermost frame in a file of the workflow's own."""
     files = _own_files(cls)
     own = [frame for frame in frames if frame.filename in files]
@@ -217,7 +212,7 @@ def traceback_text(error: BaseException) -> str:
     return masked("".join(traceback.format_exception(bounded(error))))
 
 
-def stack_text(stack: Iterable[traceback.FrameSummary]) -> str:
+def stack_text(stack: Iterable[FrameSummary]) -> str:
     """Return where a thread is, as Python prints it."""
     return "".join(["Where it was (most recent call last):\n", *traceback.format_list(stack)])
 

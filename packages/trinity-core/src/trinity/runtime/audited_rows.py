@@ -14,9 +14,6 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trinity.runtime.group_storage import GroupStorage, LedgerGroupStorage
-from trinity.runtime.plugin_adapter import abilities_in
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.runtime.audit import Audit
-    from trinity.runtime.parts import Parts
 
 REASONS = ("dropped", "filtered", "skipped")  # metrics of a strategy that count rows
 MOST_KNOWN = 20_000  # rows of a storage that may give them again
@@ -248,29 +244,6 @@ class RowAudit:
             self._waiting[uid] = [one for one in entries if one[1] >= version]
             if not self._waiting[uid]:
                 del self._waiting[uid]
-
-
-def row_audit_of(parts: Parts) -> RowAudit:
-    """Return what follows the rows of a stage that trains, once there is its storage.
-
-    One that counts, or keeps a state, may have rows of others, and is asked nothing before it is
-    told where the run stands.
-    """
-    config, storage = parts.config, parts.storage
-    assert storage is not None
-    num_there: Callable[[], int] | None = storage.available
-    if isinstance(storage, GroupStorage):
-        is_ledger = isinstance(storage, LedgerGroupStorage)
-        num_there = None if is_ledger else lambda: len(storage.waiting())
-    elif storage.gives_again or abilities_in(storage, "storage") & {"counts", "state"}:
-        num_there = None
-    is_alone = config.mode == "both" and not config.buffer.trainer_input.auxiliary_buffers
-    return RowAudit(
-        parts.audit,
-        num_there=num_there,
-        knows_all=is_alone and num_there is not None,
-        is_newest=parts.policy.is_always_newest,
-    )
 
 
 class AuditedSource:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from trinity.runtime.record.logs import logs_to
 from trinity.runtime.record.memory_record import MemoryRecord
 from trinity.runtime.record.records import explained_when_full
 from trinity.runtime.record.result import RunResult, RunStatus, StageResult
-from trinity.runtime.record.rundir import RunDir
+from trinity.runtime.record.rundir import run_directory
 from trinity.runtime.rollback import advised_rollback
 from trinity.runtime.run_sides import own_part, part_of
 from trinity.runtime.stage import run_stage
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
 
     from trinity.runtime.parts import Parts
     from trinity.runtime.ray.cluster import Cluster
+    from trinity.runtime.record.rundir import RunDir
 
 
 def run(
@@ -74,7 +74,7 @@ def run(
         refuse_local(stages, local=local)
         note_local(stages, manager=manager, local=local)
         check_workflows(stages, manager=manager)
-        shared = _run_directory(stages[0], given, display, holds_secrets=holds_secrets)
+        shared = run_directory(stages[0], given, say=display.say, holds_secrets=holds_secrets)
         rundir = own_part(stages, rundir=shared)
         tell(directory=str(rundir.path))
         for line in header_lines(stages, rundir=rundir, manager=manager):
@@ -155,20 +155,3 @@ def _run_stages(
         if results[-1].status is not RunStatus.FINISHED:
             break
     return results
-
-
-def _run_directory(
-    first: Config, given: Config, display: Display, *, holds_secrets: bool
-) -> RunDir:
-    """Return the folder to use; a used one is left alone if the run is to start anew."""
-    rundir = RunDir(RunDir.of(given).path.absolute())
-    if not first.continue_from_checkpoint and rundir.is_used():
-        path = rundir.path
-        renamed = RunDir(path.with_name(f"{path.name}_{time.strftime('%Y%m%d%H%M%S')}"))
-        display.say(
-            f"{rundir.path} holds a run and continue_from_checkpoint is false: "
-            f"this one goes to {renamed.path}"
-        )
-        rundir = renamed
-    rundir.create(is_private=holds_secrets)
-    return rundir

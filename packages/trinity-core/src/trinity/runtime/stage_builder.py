@@ -22,16 +22,17 @@ from trinity.runtime.assembly import (
     steps_of_storage,
     steps_of_tasks,
 )
-from trinity.runtime.audited_rows import row_audit_of
+from trinity.runtime.audited_rows import RowAudit
 from trinity.runtime.determinism import is_in_order
-from trinity.runtime.group_storage import GroupSink, GroupStorage
+from trinity.runtime.group_storage import GroupSink, GroupStorage, LedgerGroupStorage
 from trinity.runtime.observers import StepHook
+from trinity.runtime.plugin_adapter import abilities_in
 from trinity.runtime.record.monitors import Monitors
 from trinity.runtime.record.samples import TrainedHistory
 from trinity.runtime.record.shown_samples import ShownSamples
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from trinity.buffer.pipeline import ExperiencePipeline
     from trinity.common.models.chat_format import ChatFormat
@@ -86,7 +87,7 @@ class StageBuilder(ABC):
                 parts.policy, batch=self._batch(), gives_again=self._storage.gives_again
             )
             if parts.audit.is_on and config.has_trainer:
-                parts.audit.rows = row_audit_of(parts)
+                parts.audit.rows = _row_audit_of(parts)
         tasks = TaskSource(config) if mode in {"both", "explore"} else None
         if config.has_trainer:
             self._add_trainer(tasks)
@@ -182,3 +183,23 @@ class StageBuilder(ABC):
             parts.config, parts.manager, sink=sink, rundir=parts.rundir, rows=parts.audit.rows
         )
         return made
+
+
+def _row_audit_of(parts: Parts) -> RowAudit:
+    """Return what follows the rows of a stage that trains, once there is its storage."""
+    config, storage = parts.config, parts.storage
+    assert storage is not None
+    num_there: Callable[[], int] | None = storage.available
+    if isinstance(storage, GroupStorage):
+        is_ledger = isinstance(storage, LedgerGroupStorage)
+        num_there = None if is_ledger else lambda: len(storage.waiting())
+    # One that counts, or keeps a state, may have rows of others.
+    elif storage.gives_again or abilities_in(storage, "storage") & {"counts", "state"}:
+        num_there = None
+    is_alone = config.mode == "both" and not config.buffer.trainer_input.auxiliary_buffers
+    return RowAudit(
+        parts.audit,
+        num_there=num_there,
+        knows_all=is_alone and num_there is not None,
+        is_newest=parts.policy.is_always_newest,
+    )

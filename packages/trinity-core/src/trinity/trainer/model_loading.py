@@ -17,7 +17,7 @@ import torch
 
 from trinity.errors import ModelError, NotSupportedYetError
 from trinity.trainer.lora import Adapters
-from trinity.trainer.policy import Policy, dtype_of
+from trinity.trainer.policy import Policy
 from trinity.trainer.sharing_trial import find_prefix_sharing
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class ModelLoader:
             device=self.device,
             trust_remote_code=self._may_run_code,
         )
-        proxy.check_head()
+        check_head(proxy)
         self._with_checkpointing(proxy, is_trained=is_trained)
         if is_trained:
             self._try_prefix_sharing(proxy)
@@ -310,5 +310,28 @@ def load_policy(
     module.requires_grad_(is_trained)
     policy = Policy(module, precision=precision)
     if checks_head:
-        policy.check_head()
+        check_head(policy)
     return policy
+
+
+def dtype_of(precision: str, *, is_trained: bool) -> torch.dtype:
+    """Return the type of a model's weights: a frozen one has those that it computes in."""
+    return torch.bfloat16 if precision == "bfloat16" and not is_trained else torch.float32
+
+
+@torch.no_grad()
+def check_head(policy: Policy) -> None:
+    """Refuse a model whose logits are not those that we compute from its hidden states.
+
+    Raises:
+        NotSupportedYetError: it scales or changes them in a way that we do not know.
+    """
+    tokens_BL = torch.arange(8, device=policy.device)[None] % policy.module.config.vocab_size
+    expected_BLV = policy.module(input_ids=tokens_BL, use_cache=False).logits.float()
+    hidden_BLD = policy.body(input_ids=tokens_BL, use_cache=False).last_hidden_state
+    difference_BLV = policy.logits(hidden_BLD).float() - expected_BLV
+    if difference_BLV.abs().max() > 1e-3 * max(1.0, float(expected_BLV.abs().max())):
+        raise NotSupportedYetError(
+            f"model type {policy.module.config.model_type!r} changes its logits after the output "
+            "layer in a way that the trainer does not know. Train a model of another type."
+        )

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from trinity.errors import NotSupportedYetError
 from trinity.trainer.microbatch import ModelInputs, pad_to_width
 from trinity.trainer.sharing_trial import find_prefix_sharing
 from trinity.trainer.tree_attention import hidden_states
@@ -101,7 +100,7 @@ class Policy:
                 self.states(inputs),
                 inputs.targets_N,
                 inputs.temperature_N,
-                head=self._logits,
+                head=self.logits,
                 chunk_tokens=self._chunk_tokens,
                 entropy=wanted.entropy,
                 mean_change=wanted.mean_change,
@@ -142,23 +141,6 @@ class Policy:
         finally:
             self.module.eval()
 
-    @torch.no_grad()
-    def check_head(self) -> None:
-        """Refuse a model whose logits are not those that we compute from its hidden states.
-
-        Raises:
-            NotSupportedYetError: it scales or changes them in a way that we do not know.
-        """
-        tokens_BL = torch.arange(8, device=self.device)[None] % self.module.config.vocab_size
-        expected_BLV = self.module(input_ids=tokens_BL, use_cache=False).logits.float()
-        hidden_BLD = self.body(input_ids=tokens_BL, use_cache=False).last_hidden_state
-        difference_BLV = self._logits(hidden_BLD).float() - expected_BLV
-        if difference_BLV.abs().max() > 1e-3 * max(1.0, float(expected_BLV.abs().max())):
-            raise NotSupportedYetError(
-                f"model type {self.module.config.model_type!r} changes its logits after the output "
-                "layer in a way that the trainer does not know. Train a model of another type."
-            )
-
     @cached_property
     def sharing(self) -> PrefixSharing:
         """Return how the model computes rows that begin alike as one; tried when first asked."""
@@ -181,16 +163,12 @@ class Policy:
             self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bfloat16"
         )
 
-    def _logits(self, hidden_ND: Tensor) -> Tensor:
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """Return ``[N, V]``: what the output layer makes of hidden states."""
         logits_NV = self._head(hidden_ND)
         if self._softcap is None:
             return logits_NV
         return torch.tanh(logits_NV / self._softcap) * self._softcap
-
-
-def dtype_of(precision: str, *, is_trained: bool) -> torch.dtype:
-    """Return the type of a model's weights: a frozen one has those that it computes in."""
-    return torch.bfloat16 if precision == "bfloat16" and not is_trained else torch.float32
 
 
 def score_tokens(  # noqa: PLR0913 -- what is asked for, one by one

@@ -1,4 +1,4 @@
-"""Messages between ranks travel as JSON: `all_gather_object` of torch would unpickle them."""
+"""Messages between ranks, as JSON: `all_gather_object` of torch would unpickle them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from trinity import errors
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from trinity.common.metrics import Metrics
+
+_DIFFERENT_PLANS = (
+    "the trainer's ranks have cut a batch in different ways, so that rows of it would be trained "
+    "twice or never: their machines differ. Let all ranks have the same hardware and the same "
+    "versions, or set trainer.num_ranks: 1."
+)
 
 
 def all_gather_json(
@@ -44,3 +52,17 @@ def error_from_json(words: Mapping[str, str]) -> TrinityError:
     if not (isinstance(kind, type) and issubclass(kind, TrinityError)) or "__init__" in vars(kind):
         kind = TrinityError
     return kind(words["text"])
+
+
+def total_of(outcomes: Sequence[Mapping[str, Any]]) -> Metrics:
+    """Return the sums of what all ranks told, if none had an error and all cut alike."""
+    for found in outcomes:
+        if "error" in found:
+            raise error_from_json(found["error"])
+    if len({found["plans"] for found in outcomes}) > 1:
+        raise TrinityError(_DIFFERENT_PLANS)
+    totals: Metrics = {}
+    for found in outcomes:
+        for name, value in found["metrics"].items():
+            totals[name] = totals.get(name, 0.0) + value
+    return totals

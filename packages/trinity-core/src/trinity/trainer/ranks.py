@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,8 @@ from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
 from trinity.errors import ConfigError, TrinityError
-from trinity.trainer.rank_messages import all_gather_json, error_from_json, error_to_json
+from trinity.trainer.rank_messages import all_gather_json, error_to_json, total_of
+from trinity.trainer.rendezvous import sequence_parallel_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,12 +35,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.trainer.microbatch import Plan
     from trinity.trainer.prefix_tree import Pack
-
-_DIFFERENT_PLANS = (
-    "the trainer's ranks have cut a batch in different ways, so that rows of it would be trained "
-    "twice or never: their machines differ. Let all ranks have the same hardware and the same "
-    "versions, or set trainer.num_ranks: 1."
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +97,7 @@ class Ranks:
             )
         self.sp_group: distributed.ProcessGroup | None = None  # None: sequences are not shared
         if group is not None and sp_size > 1:
-            self.sp_group = _sequence_parallel_group(group, size=sp_size, timeout_s=timeout_s)
+            self.sp_group = sequence_parallel_group(group, size=sp_size, timeout_s=timeout_s)
         self._plans = hashlib.blake2b(digest_size=8)  # of all that was shared out so far
 
     @property
@@ -170,7 +164,7 @@ class Ranks:
             raise failure  # itself: whoever hears it may know what to do, as with a full disk
         if isinstance(metrics.own, TrinityError):
             raise metrics.own
-        metrics.total = metrics.own if self._group is None else _total(outcomes)
+        metrics.total = metrics.own if self._group is None else total_of(outcomes)
 
     def _outcome_to_json(self, outcome: Metrics | TrinityError) -> dict[str, Any]:
         if isinstance(outcome, TrinityError):
@@ -238,31 +232,3 @@ class Ranks:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             distributed.all_reduce(parameter.grad, group=self._group)
-
-
-def _sequence_parallel_group(
-    group: distributed.ProcessGroup, *, size: int, timeout_s: float
-) -> distributed.ProcessGroup:
-    """Return the ranks that share a sequence with this one; all ranks of the trainer call it."""
-    rank = distributed.get_rank(group)
-    own: distributed.ProcessGroup | None = None
-    for first in range(0, distributed.get_world_size(group), size):
-        members = list(range(first, first + size))
-        found = distributed.new_group(members, timeout=timedelta(seconds=timeout_s))
-        own = found if rank in members else own
-    assert own is not None
-    return own
-
-
-def _total(outcomes: Sequence[Mapping[str, Any]]) -> Metrics:
-    """Return the sums of what all ranks told, if none had an error and all cut alike."""
-    for found in outcomes:
-        if "error" in found:
-            raise error_from_json(found["error"])
-    if len({found["plans"] for found in outcomes}) > 1:
-        raise TrinityError(_DIFFERENT_PLANS)
-    totals: Metrics = {}
-    for found in outcomes:
-        for name, value in found["metrics"].items():
-            totals[name] = totals.get(name, 0.0) + value
-    return totals

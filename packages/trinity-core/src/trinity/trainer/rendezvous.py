@@ -126,3 +126,17 @@ def interface_of(address: str) -> str:
             if socket.inet_ntoa(told[20:24]) == address:
                 return name
     return ""
+
+
+def sequence_parallel_group(
+    group: distributed.ProcessGroup, *, size: int, timeout_s: float
+) -> distributed.ProcessGroup:
+    """Return the ranks that share a sequence with this one; all ranks of the trainer call it."""
+    rank = distributed.get_rank(group)
+    own: distributed.ProcessGroup | None = None
+    for first in range(0, distributed.get_world_size(group), size):
+        members = list(range(first, first + size))
+        found = distributed.new_group(members, timeout=timedelta(seconds=timeout_s))
+        own = found if rank in members else own
+    assert own is not None
+    return own

@@ -478,6 +478,4 @@ def _takers(
 
 
 def _cut_reports(batch: DispatchedBatch) -> list[RolloutResult]:
-    return [
-        RolloutResult(request=request, failure=cut_short(request)) for request in batch.requests
-    ]
+    return [RolloutResult(request=one, failure=cut_short(one)) for one in batch.requests]

@@ -57,3 +57,49 @@ class RunResult:
         """Return 0 for a finished run, 130 for an interrupted one, 1 otherwise."""
         codes = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
         return codes.get(self.status, 1)
+
+
+def closing_lines(result: RunResult) -> list[str]:
+    """Return what a person is told at the end of a run."""
+    lines = [""]
+    for stage in result.stages:
+        lines += _stage_lines(stage)
+    plots = [str(plot) for stage in result.stages for plot in stage.plots]
+    if plots:
+        lines.append(f"plots: {', '.join(plots)}")
+    last = result.stages[-1]
+    if last.checkpoint is not None:
+        lines.append(f"model: {last.checkpoint / 'actor' / 'huggingface'}")
+        for value, step in last.best[:1]:
+            best = last.checkpoint.with_name(f"global_step_{step}") / "actor" / "huggingface"
+            lines.append(f"best by trainer.keep_best: {best} ({value:.4g})")
+        if result.status.value == "interrupted":
+            lines.append("the same command goes on from there")
+    return lines
+
+
+def _stage_lines(stage: StageResult) -> list[str]:
+    name = f"stage {stage.name}" if stage.name else "run"
+    was = " (already)" if stage.was_finished_before else ""
+    lines = [
+        f"{name}: {stage.status.value}{was}, {stage.train_steps} train steps, {stage.seconds:.0f} s"
+    ]
+    for metric, value in stage.evaluation.items():
+        if "/reward/mean@" not in metric and "/success/mean@" not in metric:
+            continue
+        first = stage.first_evaluation.get(metric)
+        change = f" (at the start {first:.3f})" if first is not None else ""
+        lines.append(f"  {metric} {value:.3f}{change}")
+    if stage.buffer:
+        lines.append(f"  {_buffer_line(stage.buffer)}")
+    return lines
+
+
+def _buffer_line(counts: Metrics) -> str:
+    """Return what became of the experiences in a replay buffer."""
+    lost = {"evicted": "evicted", "given_up": "given up", "too_old": "too old"}
+    parts = [f"{counts['written']:.0f} experiences, {counts['uses']:.0f} uses"]
+    parts.append(f"{counts['reused']:.0f} of them reuses")
+    parts += [f"{counts[name]:.0f} {word}" for name, word in lost.items() if counts[name]]
+    parts += [f"{counts['untrained']:.0f} never trained on"] if counts["untrained"] else []
+    return f"replay buffer: {', '.join(parts)}"

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ from trinity.errors import ConfigError
 from trinity.runtime.record.records import StatusRecord, read_record, write_atomically, write_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trinity.common.config import Config
 
@@ -159,3 +160,20 @@ def with_stages(directory: Path) -> list[Path]:
         return [directory]
     stages = [path.parent for path in directory.glob("*/run.json")]
     return sorted(stages, key=lambda one: (one / "config.yaml").stat().st_mtime) or [directory]
+
+
+def run_directory(
+    first: Config, given: Config, *, say: Callable[[str], None], holds_secrets: bool
+) -> RunDir:
+    """Return the folder to use; a used one is left alone if the run is to start anew."""
+    rundir = RunDir(RunDir.of(given).path.absolute())
+    if not first.continue_from_checkpoint and rundir.is_used():
+        path = rundir.path
+        renamed = RunDir(path.with_name(f"{path.name}_{time.strftime('%Y%m%d%H%M%S')}"))
+        say(
+            f"{rundir.path} holds a run and continue_from_checkpoint is false: "
+            f"this one goes to {renamed.path}"
+        )
+        rundir = renamed
+    rundir.create(is_private=holds_secrets)
+    return rundir
