@@ -269,6 +269,55 @@ def test_weights_of_a_checkpoint_do_not_expire_as_those_of_a_weight_sync_do(plac
     assert (expires[start.sampler], expires[start.state]) == (None, None)
 
 
+LOSSES = {  # of the service -> the settings of ppo that are the same loss, here
+    "ppo": {"clip_range_low": 0.1, "clip_range_high": 0.3, "clip_ratio_c": 1e9},
+    "importance_sampling": {"clip_range_low": 1.0, "clip_range_high": 1e9, "clip_ratio_c": 1e9},
+}
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-sum"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_of_the_service_makes_the_step_that_the_same_loss_here_makes(write, name, mode):
+    found = []
+    for server_loss_fn in (name, None):
+        section = {"enable": True, "base_url": server_of(write), "server_loss_fn": server_loss_fn}
+        changes = {
+            "model__tinker": section,
+            "algorithm__loss_agg_mode": mode,
+            "algorithm__policy_loss_fn_args": {**LOSSES[name], "loss_agg_mode": mode},
+            "algorithm__bypass_old_logprobs": True,
+        }
+        config = resolve(load_config(write("loss", **changes)), probe(), manager=get_manager())
+        trainer = TinkerTrainer(config, model_path=config.model.model_path, total_steps=4, seed=0)
+        metrics = trainer.train_step(experiences(), step=1)
+        again = trainer._scorer.logprobs(trainer.trained_batch())
+        trainer.close()
+        found.append((metrics["actor/loss"], metrics["actor/rollout_logprob_diff"], again))
+
+    (here, gap, after), (there, other_gap, other_after) = found
+    assert here == pytest.approx(there, rel=1e-4, abs=1e-6)
+    assert gap == pytest.approx(other_gap, rel=1e-4)
+    assert torch.allclose(after, other_after, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"server_loss_fn": "dro"}, r"no model\.tinker\.server_loss_fn named 'dro'"),
+        ({"kl": "k2"}, r"algorithm\.kl_loss_fn: the service computes ppo alone"),
+        ({"type": "sft"}, "takes the place of a policy loss on advantages"),
+    ],
+)
+def test_a_loss_that_the_service_cannot_replace_is_refused(write, changes, told):
+    section = {"enable": True, "base_url": server_of(write)}
+    section["server_loss_fn"] = changes.get("server_loss_fn", "ppo")
+    settings = {"model__tinker": section, "algorithm__kl_loss_fn": changes.get("kl", "none")}
+    settings["algorithm__algorithm_type"] = changes.get("type", "grpo")
+    config = resolve(load_config(write("loss", **settings)), probe(), manager=get_manager())
+    with pytest.raises(ConfigError, match=told):
+        TinkerTrainer(config, model_path=config.model.model_path, total_steps=4, seed=0)
+
+
 def server_of(write):
     return yaml.safe_load(write("any").read_text())["model"]["tinker"]["base_url"]
 

@@ -15,7 +15,7 @@ from trinity.errors import ConfigError
 from trinity_tinker.client.connection import finished, naming
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch import Tensor
     from trinity.common.batch import ExperienceBatch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trinity_tinker.client.start import Start
 
-__all__ = ["ServiceScorer", "datums_of"]
+__all__ = ["ServiceScorer", "datums_of", "scores_in"]
 
 
 class ServiceScorer:
@@ -55,8 +55,7 @@ class ServiceScorer:
         data = datums_of(batch.experiences)
         with naming("forward"):
             output = finished(self._policy().forward(data, "cross_entropy"))
-        scored = [one["logprobs"].to_torch().flatten() for one in output.loss_fn_outputs]
-        return _responses(batch, scored)
+        return scores_in(output, batch)
 
     def reference_logprobs(self, batch: ExperienceBatch) -> Tensor:
         """Return the reference's log-probabilities ``[B, R]``."""
@@ -85,28 +84,35 @@ class ServiceScorer:
 
 
 def datums_of(
-    experiences: list[Experience], weights_BR: Tensor | None = None
+    experiences: list[Experience], inputs_BR: Mapping[str, Tensor] | None = None
 ) -> list[Any]:  # Any: a Datum
     """Return each row as the service takes it: position i predicts token i + 1.
 
     Args:
         experiences: the rows.
-        weights_BR: of the tokens of each response; None: 1.
+        inputs_BR: of the loss, for the tokens of each response; None: ``weights`` of 1.
     """
     import tinker
 
     data = []
     for number, exp in enumerate(experiences):
         tokens, first = exp.tokens.tolist(), exp.prompt_length - 1
-        weights = torch.zeros(len(tokens) - 1)
         length = len(tokens) - exp.prompt_length
-        weights[first:] = 1.0 if weights_BR is None else weights_BR[number, :length]
+        rows = {name: value_BR[number, :length] for name, value_BR in (inputs_BR or {}).items()}
+        inputs: dict[str, Any] = {"target_tokens": tokens[1:]}  # Any: lists of numbers
+        for name, row in (rows or {"weights": torch.ones(length)}).items():
+            inputs[name] = [0.0] * first + row.tolist()
         datum = tinker.Datum(
-            model_input=tinker.ModelInput.from_ints(tokens[:-1]),
-            loss_fn_inputs={"target_tokens": tokens[1:], "weights": weights.tolist()},
+            model_input=tinker.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs
         )
         data.append(datum)
     return data
+
+
+def scores_in(output: Any, batch: ExperienceBatch) -> Tensor:  # Any: a ForwardBackwardOutput
+    """Return the log-probabilities ``[B, R]`` that a pass has computed."""
+    scored = [one["logprobs"].to_torch().flatten() for one in output.loss_fn_outputs]
+    return _responses(batch, scored)
 
 
 def _responses(batch: ExperienceBatch, scored: list[Tensor]) -> Tensor:

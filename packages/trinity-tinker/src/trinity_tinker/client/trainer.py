@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AutoConfig, AutoTokenizer
+from trinity.algorithm.ops import masked
 from trinity.common.batch import Fields
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import Trainer, WeightSnapshot
@@ -37,7 +38,8 @@ from trinity_tinker.client.connection import (
     naming,
 )
 from trinity_tinker.client.refusals import unsupported, unsupported_parts
-from trinity_tinker.client.scorer import ServiceScorer, datums_of
+from trinity_tinker.client.scorer import ServiceScorer, datums_of, scores_in
+from trinity_tinker.client.server_loss import clip_of, refused_loss, weighted_datums
 from trinity_tinker.client.start import STATE_FILE, read_state, start_of
 from trinity_tinker.client.weights import snapshot_of
 
@@ -71,7 +73,10 @@ class TinkerTrainer(Trainer):
     def __init__(self, config: Config, *, model_path: str, total_steps: int, seed: int) -> None:
         self._config = config
         self._parts = build_algorithm_parts(config.algorithm)
-        if found := list(dict.fromkeys(unsupported(config) + unsupported_parts(self._parts))):
+        found = unsupported(config) + unsupported_parts(self._parts)
+        if name := config.model.tinker.server_loss_fn:
+            found += refused_loss(name, self._parts)
+        if found := list(dict.fromkeys(found)):
             raise ConfigError("not supported with a Tinker service:\n  " + "\n  ".join(found))
         self._model_path = model_path
         self._service = connected(config.model.tinker.base_url)
@@ -195,8 +200,23 @@ class TinkerTrainer(Trainer):
                 )
             )
 
+    def _on_server(self, name: str, batch: ExperienceBatch, *, step: int) -> Metrics:
+        """Have the service compute the loss and its gradient; return its metrics."""
+        data = weighted_datums(self._parts, batch)
+        with naming("forward_backward"):
+            config = clip_of(name, self._parts)
+            output = finished(self._policy.forward_backward(data, name, loss_fn_config=config))
+        loss = float(output.metrics["loss:sum"])
+        if not math.isfinite(loss):
+            raise not_finite("loss", loss, batch, step=step)
+        mask_BR, sampled_BR = batch["action_mask"], batch["old_logprob"]
+        gap_BR = masked(scores_in(output, batch) - sampled_BR, mask_BR.bool()).abs()
+        return {"loss": loss, "rollout_logprob_diff": gap_BR.sum().item() / int(mask_BR.sum())}
+
     def _backward(self, batch: ExperienceBatch, *, step: int) -> Metrics:
         """Send the gradient of the loss; return its metrics."""
+        if name := self._config.model.tinker.server_loss_fn:
+            return self._on_server(name, batch, step=step)
         logprob_BR = self._scorer.logprobs(batch).requires_grad_()
         values = dict(batch.batch)
         if "old_logprob" in values:
@@ -212,7 +232,7 @@ class TinkerTrainer(Trainer):
             raise not_finite("loss", share.metrics["loss"], batch, step=step)
         share.loss.backward()
         # d(-w * logprob) = -w: cross_entropy with these weights has the gradient of the loss.
-        data = datums_of(batch.experiences, -logprob_BR.grad)
+        data = datums_of(batch.experiences, {"weights": -logprob_BR.grad})
         with naming("forward_backward"):
             finished(self._policy.forward_backward(data, "cross_entropy"))
         return share.metrics

@@ -82,6 +82,7 @@ class TinkerConfig(StrictModel):
     train_attn: bool = core(True, "train the attention layers", switch="enable")
     train_unembed: bool = core(True, "train the output layer", switch="enable")
     base_url: str | None = core(None, "address of the service", switch="enable")
+    server_loss_fn: str | None = core(None, "loss the service computes", switch="enable")
 
 
 class ExternalModelConfig(StrictModel):
