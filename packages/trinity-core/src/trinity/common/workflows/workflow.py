@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import warnings
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.models.auxiliary import auxiliary_client, wrapper_of
 from trinity.common.size_limits import shown
+from trinity.common.workflows.older_order import from_older_order
 from trinity.errors import WorkflowError
 from trinity.extend import Registry
 from trinity.extend.published import published_name
@@ -46,7 +46,6 @@ _PUBLISHED_HERE = {  # name -> its module, which imports this one
     "MathWorkflow": "math",
     "MultiTurnWorkflow": "multi_turn_workflow",
 }
-_OLDER_ORDER = ("model", "task", "auxiliary_models")
 _MISSING = object()
 
 
@@ -103,7 +102,7 @@ class Workflow(ABC):
         """
         given: dict[str, Any] = {"task": task, "model": model, "auxiliary_models": auxiliary_models}
         if older:
-            given |= _from_older_order(type(self), older, given)
+            given |= from_older_order(type(self), older, given, missing=_MISSING)
         missing = [name for name in ("task", "model") if given[name] is _MISSING]
         if missing:
             raise TypeError(f"{type(self).__name__} is missing the keyword {' and '.join(missing)}")
@@ -170,33 +169,6 @@ class Workflow(ABC):
         Called once, also where the run failed. Where it did not end in time, it is called while the
         run still hangs, from another thread: closing what it waits for ends it.
         """
-
-
-def _from_older_order(
-    cls: type[Workflow], older: tuple[Any, ...], given: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the attributes of a positional call, after one warning for each class."""
-    from trinity.common.workflows.task import Task
-
-    if len(older) > len(_OLDER_ORDER) or isinstance(older[0], Task):
-        raise TypeError(
-            f"{cls.__name__} must call super().__init__(task=task, model=model, "
-            f"auxiliary_models=auxiliary_models)"
-        )
-    named = dict(zip(_OLDER_ORDER, older, strict=False))
-    twice = [name for name in named if given[name] not in {_MISSING, None}]
-    if twice:
-        raise TypeError(f"{cls.__name__} got {' and '.join(twice)} twice")
-    if "_has_warned" not in cls.__dict__:
-        cls._has_warned = True  # type: ignore[attr-defined]
-        warnings.warn(
-            f"{cls.__name__} calls super().__init__(model, task, auxiliary_models); write "
-            f"super().__init__(task=task, model=model, auxiliary_models=auxiliary_models). "
-            f"The positional order goes in 1.0.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-    return named
 
 
 def _run_by_awaiting(self: Workflow) -> list[Experience]:
