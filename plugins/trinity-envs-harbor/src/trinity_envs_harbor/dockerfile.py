@@ -47,7 +47,8 @@ class Instruction:
 
 def read_dockerfile(file: Path) -> tuple[list[Instruction], list[Problem]]:
     """Return the instructions that are followed, and those that cannot be."""
-    kept, problems = [], []
+    kept: list[Instruction] = []
+    problems: list[Problem] = []
     for one in _instructions(file.read_text(encoding="utf-8-sig", errors="replace")):
         told = _refusal(one, is_second=one.name == "FROM" and any(k.name == "FROM" for k in kept))
         if told:

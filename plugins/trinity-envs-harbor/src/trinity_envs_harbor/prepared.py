@@ -198,7 +198,7 @@ def _prepare(folder: Path, digest: str, *, sandbox: Sandbox, images: Mapping[str
         digest=digest,
         files=build.files,
         binds=binds,
-        env=build.env | task.env,
+        env={**build.env, **task.env},
         places=places,
         workdir=task.workdir or build.workdir,
     )

@@ -159,7 +159,7 @@ class _Tables:
     def min_reward(self) -> dict[str, float]:
         """Return what each number must reach; a number alone is of ``reward``."""
         value = self.given.get("min_reward")
-        pairs = value if isinstance(value, Mapping) else {"reward": value}
+        pairs: Mapping[str, Any] = value if isinstance(value, Mapping) else {"reward": value}
         pairs = {} if value is None else pairs
         if all(
             isinstance(one, (int, float)) and not isinstance(one, bool) for one in pairs.values()
