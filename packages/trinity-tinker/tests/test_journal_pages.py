@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 TOKENS = [71, 104, 101, 32, 113]
 DATUM = {"tokens": TOKENS[:-1], "target_tokens": TOKENS[1:]}
 SUPERVISED = {**DATUM, "weights": [1.0] * 4}
+PAGE = journal_pages._PAGE
 SAMPLED = {**DATUM, "logprobs": [-1.0] * 4, "advantages": [0.0, 0.0, 1.0, 2.0]}
 
 
@@ -77,22 +78,28 @@ def test_pages_of_many_requests_are_read_from_an_index_alone(tmp_path, read):
                 Result(form="proto", body=b"y", summary={"loss": seq, "tokens": 2}),
                 keeps_body=True,
             )
-    values = {"_LOSSES": ("a",), "_LATEST_ERRORS": (0,)}
-    for name in ("_KINDS", "_SCOPES", "_LOSSES", "_LATEST_ERRORS"):
-        query = "EXPLAIN QUERY PLAN " + getattr(journal_pages, name)
-        plan = [row[3] for row in store.rows(query, *values.get(name, ()))]
-        assert "USING COVERING INDEX listed" in plan[0], (name, plan)
+    plans = {
+        "COVERING INDEX listed": (PAGE.format(index="listed", where="TRUE"), 0),
+        "INDEX failed": (journal_pages._LATEST_ERRORS, 0),
+        "INDEX of_scope": (journal_pages._LOSSES, "a"),
+    }
+    for used, (query, value) in plans.items():
+        steps = [row[3] for row in store.rows(f"EXPLAIN QUERY PLAN {query}", value)]
+        assert used in steps[0], steps
+        assert len(steps) == 1  # nothing is sorted
     store.close()
 
     assert "1,050 requests page 1 of 11" in read("/folder/0/requests")
     assert "page 11 of 11" in read("/folder/0/requests?page=10")
-    assert "1,049" in read("/folder/0/requests?kind=forward_backward")
+    assert "1,050 requests" in read("/folder/0/requests?kind=forward_backward&state=done")
+    assert "0 requests" in read("/folder/0/requests?scope=b")
+    assert "forward_backward 1,050 0 0" in read("/folder/0")
 
 
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        ("DROP INDEX listed", "older version; start trinity tinker serve on it once"),
+        ("DROP INDEX failed", "older version; start trinity tinker serve on it once"),
         ("DROP TABLE checkpoints", "no such table: checkpoints"),
         ("UPDATE models SET adapter = 'x'", "Expecting value"),
     ],
@@ -109,20 +116,34 @@ def test_a_journal_that_cannot_be_read_says_so(tmp_path, read, spoil, told):
     assert told in read("/folder/0")
 
 
-def test_a_journal_of_the_version_before_is_taken_over(tmp_path, read):
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_journal_of_an_earlier_version_is_taken_over(tmp_path, read, version):
     store = Store(tmp_path / "tinker.db")
-    name, _ = store.add_request(owner="me", scope="a:train:0", seq=0, kind="create_model", body=b"")
-    for dropped in ("INDEX listed", "INDEX unfetched", "TABLE bases"):
+    for seq in range(3):
+        store.add_request(owner="me", scope="a:train:0", seq=seq, kind="optim_step", body=b"")
+    first, *others = store.unfinished()
+    store.finish(first, Result(form="error", body=b"{}"), keeps_body=False)
+    since = {
+        4: ("TRIGGER counts_new", "TRIGGER counts_finished", "TABLE counts", "INDEX failed",
+            "INDEX of_scope"),
+        3: ("INDEX unfetched", "TABLE bases"),
+        2: ("INDEX listed",),
+    }  # fmt: skip
+    for dropped in (one for made, names in since.items() if made > version for one in names):
         store.write(f"DROP {dropped}")
-    store.write("ALTER TABLE requests DROP COLUMN summary")
-    store.write("PRAGMA user_version = 1")
+    if version == 1:
+        store.write("ALTER TABLE requests DROP COLUMN summary")
+    store.write(f"PRAGMA user_version = {version}")
     store.close()
+    old = read("/folder/0")
     store = Store(tmp_path / "tinker.db")
-    found = [request.id for request in store.unfinished()]
+    assert store.unfinished() == others
+    store.finish(others[0], Result(form="json", body=b"{}"), keeps_body=False)
     store.close()
 
-    assert found == [name]
-    assert "create_model waiting" in read("/folder/0/requests")
+    assert "older version; start trinity tinker serve on it once" in old
+    assert "runs 0 requests 3 waiting 1 failed 1" in read("/folder/0")
+    assert "1 requests" in read("/folder/0/requests?state=waiting&kind=optim_step")
 
 
 def test_a_note_on_the_folder_of_a_server_is_refused(tmp_path):

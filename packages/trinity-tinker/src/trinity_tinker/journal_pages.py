@@ -35,16 +35,18 @@ _STATES = {  # by name: what holds of a request
     "done": "finished IS NOT NULL AND form != 'error'",
     "failed": "form = 'error'",
 }
-# All from the index: a row of the table lies behind bodies of megabytes.
-_FROM = "FROM requests INDEXED BY listed"
-_KINDS = f"""
-SELECT kind, COUNT(*), SUM(finished IS NULL), SUM(form = 'error'), AVG(finished - made),
-    MAX(finished - made) {_FROM} GROUP BY kind ORDER BY kind
+_INDEXES = {"waiting": "unfinished", "failed": "failed"}  # by state; else that of a scope, or all
+# A row of the table lies behind bodies of megabytes: what lists all reads an index alone.
+_KINDS = """
+SELECT kind, requests, waiting, failed, seconds / MAX(1, requests - waiting), longest FROM counts
+WHERE scope = '' ORDER BY kind
 """
-_SCOPES = f"SELECT scope, COUNT(*), SUM(form = 'error'), MAX(made) {_FROM} GROUP BY scope"
+_SCOPE = "SELECT SUM(requests), SUM(failed), MAX(last) FROM counts WHERE scope = ?"
 _LOSSES = f"""
-SELECT seq, summary {_FROM} WHERE scope = ? AND kind = 'forward_backward' AND form = 'proto'
-ORDER BY made DESC LIMIT {_MOST_POINTS}
+SELECT seq, 1.0 * json_extract(summary, '$.loss') / json_extract(summary, '$.tokens')
+FROM requests INDEXED BY of_scope
+WHERE scope = ? AND kind = 'forward_backward' AND form = 'proto' ORDER BY made DESC
+LIMIT {_MOST_POINTS}
 """
 _MODELS = f"SELECT id, base, adapter, made, used FROM models ORDER BY made DESC LIMIT {_MOST}"
 _SAMPLINGS = f"SELECT id, base, path, made FROM samplings ORDER BY made DESC LIMIT {_MOST}"
@@ -52,11 +54,19 @@ _CHECKPOINTS = f"""
 SELECT path, kind, made, expires, size FROM checkpoints ORDER BY made DESC LIMIT {_MOST}
 """
 _PAGE = f"""
-SELECT made, scope, seq, kind, finished, form, retrieved, summary {_FROM} WHERE {{where}}
-ORDER BY made DESC LIMIT {PER_PAGE} OFFSET ?
+SELECT made, scope, seq, kind, finished, form, retrieved, summary
+FROM requests INDEXED BY {{index}} WHERE {{where}} ORDER BY made DESC LIMIT {PER_PAGE} OFFSET ?
 """
-_COUNT = f"SELECT COUNT(*) {_FROM} WHERE {{where}}"
-_LATEST_ERRORS = _PAGE.format(where=_STATES["failed"]).replace(f"LIMIT {PER_PAGE}", "LIMIT 5")
+_COUNTS = {
+    "": "SUM(requests)",
+    "waiting": "SUM(waiting)",
+    "done": "SUM(requests - waiting - failed)",
+    "failed": "SUM(failed)",
+}
+_COUNT = "SELECT {count} FROM counts WHERE {where}"
+_LATEST_ERRORS = _PAGE.format(index="failed", where=_STATES["failed"]).replace(
+    f"LIMIT {PER_PAGE}", "LIMIT 5"
+)
 _ODD = (TypeError, ValueError, LookupError, OverflowError, RecursionError)  # of rows of others
 
 
@@ -67,9 +77,8 @@ def overview(folder: Path, query: Mapping[str, str]) -> Values:
     page |= {"kinds": [], "errors": [], "cards": []}
     with _noting(page), _asking(folder) as ask:
         page["kinds"] = ask(_KINDS)
-        scopes = {scope: values for scope, *values in ask(_SCOPES)}
-        page["models"] = [_run(row, scopes) for row in ask(_MODELS)]
-        page["samplings"] = [_sampling(row, scopes) for row in ask(_SAMPLINGS)]
+        page["models"] = [_run(row, ask(_SCOPE, row[0])[0]) for row in ask(_MODELS)]
+        page["samplings"] = [_sampling(row, ask(_SCOPE, row[0])[0]) for row in ask(_SAMPLINGS)]
         page["checkpoints"] = [
             {"path": path, "kind": kind, "made": _time(made), "expires": _time(ends), "size": size}
             for path, kind, made, ends, size in ask(_CHECKPOINTS)
@@ -93,24 +102,27 @@ def requests(folder: Path, query: Mapping[str, str]) -> Values:
     place = int(number) if number.isdecimal() and len(number) < 9 else 0
     page: Values = {"problem": "", "requests": [], "page": place, "num_pages": 0, "count": 0}
     page |= {"given": given, "states": list(_STATES), "kinds": []}
-    parts = [f"{name} = ?" for name in ("scope", "kind") if given[name]]
+    state = given["state"] if given["state"] in _STATES else ""
+    of_counts = ["scope = ?", *(["kind = ?"] if given["kind"] else [])]
+    parts = of_counts if given["scope"] else of_counts[1:]
     values = [given[name] for name in ("scope", "kind") if given[name]]
-    parts += [_STATES[given["state"]]] if given["state"] in _STATES else []
-    where = " AND ".join(parts) or "TRUE"
+    where = " AND ".join([*parts, *([_STATES[state]] if state else [])]) or "TRUE"
+    index = _INDEXES.get(state, "of_scope" if given["scope"] else "listed")
+    count = _COUNT.format(count=_COUNTS[state], where=" AND ".join(of_counts))
+    of_all = [given["scope"], *values[bool(given["scope"]) :]]
     with _noting(page), _asking(folder) as ask:
         page["kinds"] = [row[0] for row in ask(_KINDS)]
-        page["count"] = ask(_COUNT.format(where=where), *values)[0][0]
+        page["count"] = ask(count, *of_all)[0][0] or 0
         page["num_pages"] = -(-page["count"] // PER_PAGE)
-        rows = ask(_PAGE.format(where=where), *values, place * PER_PAGE)
+        rows = ask(_PAGE.format(index=index, where=where), *values, place * PER_PAGE)
         page["requests"] = [_request(row) for row in rows]
     return page
 
 
-def _run(row: tuple[Any, ...], scopes: Mapping[str, list[Any]]) -> Values:
+def _run(row: tuple[Any, ...], counts: tuple[Any, ...]) -> Values:
     name, base, adapter, made, used = row
     lora = json.loads(adapter)
     layers = [part for part in ("attn", "mlp", "unembed") if lora.get(f"train_{part}")]
-    count, failed, _ = scopes.get(name, (0, 0, 0))
     return {
         "id": name,
         "base": base or "was not made",
@@ -118,16 +130,16 @@ def _run(row: tuple[Any, ...], scopes: Mapping[str, list[Any]]) -> Values:
         "layers": ", ".join(layers),
         "made": _time(made),
         "used": _time(used),
-        "requests": count,
-        "failed": failed or 0,
+        "requests": counts[0] or 0,
+        "failed": counts[1] or 0,
     }
 
 
-def _sampling(row: tuple[Any, ...], scopes: Mapping[str, list[Any]]) -> Values:
+def _sampling(row: tuple[Any, ...], counts: tuple[Any, ...]) -> Values:
     name, base, path, made = row
-    count, failed, last = scopes.get(name, (0, 0, None))
+    count, failed, last = counts
     own = {"id": name, "weights": path or base, "made": _time(made), "last": _time(last)}
-    return own | {"requests": count, "failed": failed or 0}
+    return own | {"requests": count or 0, "failed": failed or 0}
 
 
 def _request(row: tuple[Any, ...]) -> Values:
@@ -153,12 +165,8 @@ def _charts(ask: Ask, runs: list[str]) -> list[Any]:
     """Return a chart of the mean loss of a scored token, a line for each of the last runs."""
     lines = []
     for colour, run in enumerate(runs):
-        points = []
-        for seq, summary in reversed(ask(_LOSSES, run)):
-            values = json.loads(summary or "{}")
-            if values.get("tokens"):
-                points.append((int(seq), float(values["loss"]) / values["tokens"]))
-        lines.append(Line(label=run, points=points, colour=colour))
+        points = [(int(seq), float(loss)) for seq, loss in ask(_LOSSES, run) if loss is not None]
+        lines.append(Line(label=run, points=points[::-1], colour=colour))
     return [chart("loss of a token, by number of the request", lines)]
 
 
@@ -177,7 +185,7 @@ def _noting(page: Values) -> Iterator[None]:
         yield
     except (sqlite3.Error, DataError, *_ODD) as error:
         text = told(error)
-        if "no such index" in text:
+        if "no such index" in text or "no such table: counts" in text:
             text = "it is of an older version; start trinity tinker serve on it once"
         page["problem"] = f"{JOURNAL} cannot be read as the journal of a server: {text}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["FORMAT", "SCHEMA", "UPGRADES"]
 
-FORMAT = 3
+FORMAT = 4
 # Covers what is shown of all requests: their rows hold bodies, which nobody wants to read past.
 _LISTED = """
 CREATE INDEX listed ON requests (made, scope, seq, kind, finished, form, retrieved, summary);
@@ -13,7 +13,43 @@ _BASES = """
 CREATE TABLE bases (name TEXT PRIMARY KEY, digest TEXT NOT NULL);
 CREATE INDEX unfetched ON requests (finished) WHERE result IS NOT NULL AND retrieved IS NULL;
 """
-UPGRADES = {1: "ALTER TABLE requests ADD COLUMN summary TEXT;" + _LISTED + _BASES, 2: _BASES}
+# Counts of requests, kept as they come and end: the viewer counts 100,000 of them at each page.
+# The scope '' has those of all.
+_COUNTS = """
+CREATE TABLE counts (
+    scope TEXT NOT NULL, kind TEXT NOT NULL, requests INTEGER NOT NULL, waiting INTEGER NOT NULL,
+    failed INTEGER NOT NULL, seconds REAL NOT NULL, longest REAL NOT NULL, last REAL NOT NULL,
+    PRIMARY KEY (scope, kind)
+) WITHOUT ROWID;
+CREATE TRIGGER counts_new AFTER INSERT ON requests BEGIN
+    INSERT INTO counts VALUES (NEW.scope, NEW.kind, 1, 1, 0, 0, 0, NEW.made),
+        ('', NEW.kind, 1, 1, 0, 0, 0, NEW.made)
+    ON CONFLICT DO UPDATE SET requests = requests + 1, waiting = waiting + 1, last = excluded.last;
+END;
+CREATE TRIGGER counts_finished AFTER UPDATE OF finished ON requests
+WHEN OLD.finished IS NULL AND NEW.finished IS NOT NULL BEGIN
+    UPDATE counts SET waiting = waiting - 1, failed = failed + (NEW.form = 'error'),
+        seconds = seconds + NEW.finished - NEW.made,
+        longest = MAX(longest, NEW.finished - NEW.made)
+    WHERE scope IN (NEW.scope, '') AND kind = NEW.kind;
+END;
+CREATE INDEX failed ON requests (made) WHERE form = 'error';
+CREATE INDEX of_scope ON requests (scope, made);
+"""
+_COUNTED = "".join(
+    f"""
+INSERT INTO counts SELECT {scope} AS place, kind, COUNT(*), SUM(finished IS NULL),
+    TOTAL(form = 'error'), TOTAL(finished - made), IFNULL(MAX(finished - made), 0), MAX(made)
+FROM requests GROUP BY place, kind;
+"""
+    for scope in ("scope", "''")
+)
+_SUMMARY = "ALTER TABLE requests ADD COLUMN summary TEXT;"
+UPGRADES = {
+    1: _SUMMARY + _LISTED + _BASES + _COUNTS + _COUNTED,
+    2: _BASES + _COUNTS + _COUNTED,
+    3: _COUNTS + _COUNTED,
+}
 SCHEMA = (
     """
 CREATE TABLE sessions (
@@ -46,4 +82,5 @@ CREATE TABLE checkpoints (
 """
     + _LISTED
     + _BASES
+    + _COUNTS
 )
