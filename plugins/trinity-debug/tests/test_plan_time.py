@@ -77,4 +77,9 @@ def test_seconds_are_told_at_speeds_that_were_measured_and_at_no_others() -> Non
     assert alone.startswith("a step, at most: 5,242,880 tokens trained, 4,194,304 sampled; ")
     assert f"rollouts 256.0 s, train step {train_s:,.1f} s" in lines[1]
     assert lines[2].startswith(f"in turns: a step takes {256 + train_s:,.1f} s, GPUs are busy 50%")
-    assert [line.partition(":")[0] for line in lines[2:]] == ["in turns", "overlapped", "colocated"]
+    names = [line.partition(":")[0] for line in lines[2:5]]
+    assert names == ["in turns", "overlapped", "colocated"]
+    # both sides have 4 GPUs: 185.4 s and 256 s take 256 s overlapped, and their mean colocated
+    assert "off the GPUs and back takes less than 35.3 s a step; else overlapped is" in lines[5]
+    even = time_lines(a_stage(), plan, tflops=217.2, tokens_per_s=4096.0)  # 256 s each
+    assert even[5].startswith("overlapped is the faster one: colocated GPUs would gain 0.0 s a ste")

@@ -17,7 +17,7 @@ from trinity.common.ports import (
     WeightVersion,
 )
 from trinity.errors import ModelError, WorkerLostError
-from trinity.runtime.ray import engine_worker
+from trinity.runtime.ray import engine_worker, remote_engine
 from trinity.runtime.ray.engine_worker import EngineAnswers, EngineWorker
 from trinity.runtime.ray.remote_engine import RemoteEngine
 from trinity.runtime.supervisor import RestartPolicy
@@ -84,6 +84,21 @@ def test_a_wave_of_runs_is_one_message(workers, remote) -> None:
 
     assert worker.calls == ["open", "exchange"]
     assert workers.built[0].num_requests == 32
+
+
+def test_a_run_that_takes_its_time_to_ask_does_not_keep_the_others_waiting(
+    workers, remote, monkeypatch
+) -> None:
+    monkeypatch.setattr(remote_engine, "_LINGER_OF_FIRST_S", 0.01)
+    engine = remote(workers.engine_worker())
+    engine.run_began(a_request(run=0).key)
+    answers_of(engine, [a_request(run=0)])  # its threads are there
+    engine.run_ended(a_request(run=0).key)
+    for run in (1, 2):
+        engine.run_began(a_request(run=run).key)
+    time.sleep(0.2)  # and wait, as nobody asks
+
+    assert len(answers_of(engine, [a_request(run=1)])) == 1  # though run 2 never does
 
 
 def test_the_engine_hears_of_runs_in_the_order_in_which_they_began_and_ended(

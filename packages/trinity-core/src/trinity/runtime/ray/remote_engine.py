@@ -231,6 +231,8 @@ class RemoteEngine(RolloutEngine):
         """Queue a piece of news; wake a thread for the first, and when nothing more can come."""
         if is_oldest := not self._news:
             self._oldest_news = time.monotonic()
+        # Threads that know of no request wait without a limit, whatever runs began.
+        is_first = not _is_runs(piece) and all(map(_is_runs, self._news))
         told = piece[1]
         last = self._news[-1] if self._news else None
         if isinstance(told, list) and last and isinstance(last[1], list) and last[0] is piece[0]:
@@ -238,7 +240,7 @@ class RemoteEngine(RolloutEngine):
         else:
             self._news.append(piece)
         may_wait = self._in_lockstep and _is_early(piece)
-        if is_oldest or not may_wait or self._have_all_asked():
+        if is_oldest or is_first or not may_wait or self._have_all_asked():
             self._changed.notify()
 
     def _start_threads(self) -> None:
