@@ -110,16 +110,26 @@ COOKBOOK = (  # of the Tinker API: the package, and what its recipes import
     *("pillow", "pylatexenc", "sympy", "termcolor", "tiktoken"),
 )
 
+FIND = """
+import sys
+from trinity.errors import TrinityError
+from trinity.extend import get_manager
+
+try:
+    get_manager().find(*sys.argv[1].split("/")).load()
+except TrinityError as error:
+    sys.exit(str(error))
+"""
 COMMANDS_ELSEWHERE = {  # distribution: one that works with it, the core and what it needs
-    "trinity-testing": ("plugins", "check", "testing"),
-    "trinity-algorithms": ("plugins", "show", "algorithm/gspo"),
-    "trinity-debug": ("perf", "--help"),
-    "trinity-lab": ("compare", "--help"),
-    "trinity-ledger": ("plugins", "show", "storage/sql"),
-    "trinity-sandbox": ("plugins", "show", "workflow/code_workflow"),
-    "trinity-serve": ("serve", "--help"),
-    "trinity-studio": ("view", "--help"),
-    "trinity-tinker": ("tinker", "--help"),
+    "trinity-testing": ("trinity", "plugins", "check", "testing"),
+    "trinity-algorithms": ("python", "-c", FIND, "algorithm/gspo"),
+    "trinity-debug": ("trinity", "perf", "--help"),
+    "trinity-lab": ("trinity", "compare", "--help"),
+    "trinity-ledger": ("python", "-c", FIND, "storage/sql"),
+    "trinity-sandbox": ("python", "-c", FIND, "workflow/code_workflow"),
+    "trinity-serve": ("trinity", "serve", "--help"),
+    "trinity-studio": ("trinity", "view", "--help"),
+    "trinity-tinker": ("trinity", "tinker", "--help"),
 }
 
 HEAVY = (  # what CI does not run, the quick ones first
@@ -262,13 +272,13 @@ def core_with_each(session: nox.Session) -> None:
     built = {path.name.partition("-")[0]: path for path in (ROOT / "dist").glob("*.whl")}
     session.install("-c", str(CONSTRAINTS), str(built["trinity_core"]))
     for name, command in COMMANDS_ELSEWHERE.items():
-        told = session.run("trinity", *command, success_codes=[1], silent=True, env=RUN_ENV)
+        told = session.run(*command, success_codes=[1], silent=True, env=RUN_ENV)
         if f"Run: python -m pip install {name}" not in str(told):
-            session.error(f"without {name}, trinity {' '.join(command)} printed:\n{told}")
+            session.error(f"without {name}, {' '.join(command)} printed:\n{told}")
         wheel = str(built[name.replace("-", "_")])
         links = str(ROOT / "dist")  # of ours that it needs; the last one may leave them there
         session.install("-c", str(CONSTRAINTS), "--find-links", links, wheel)
-        session.run("trinity", *command, env=RUN_ENV, silent=True)
+        session.run(*command, env=RUN_ENV, silent=True)
         session.run("python", *QUIET_PIP[:-2], "uninstall", "-qq", "-y", name)
 
 
