@@ -6,6 +6,7 @@ exec --user USER: the agent's commands -> restart: nothing runs -> cp: tests -> 
 from __future__ import annotations
 
 import math
+import os
 import posixpath
 import secrets
 import shlex
@@ -50,6 +51,7 @@ class PreparedImage:
 
     Attributes:
         digest: of the task's folder.
+        user: of the image.
         client: docker or podman.
         has_network: commands reach the network.
     """
@@ -58,6 +60,7 @@ class PreparedImage:
     digest: str
     image: str
     client: ContainerClient
+    user: str = _ROOT
     has_network: bool = False
 
     @contextmanager
@@ -85,11 +88,12 @@ class PreparedImage:
     def _options(self) -> list[str]:
         task = self.task
         memory = f"{task.memory_mb}m"
+        cpus = min(task.cpus, os.cpu_count() or 1)  # docker refuses more than there are
         env = [word for one in task.env.items() for word in ("--env", "=".join(one))]
         return [
             *("--detach", "--label", LABEL, "--hostname", "sandbox"),
             *(() if self.has_network else ("--network", "none")),
-            *("--memory", memory, "--memory-swap", memory, "--cpus", f"{task.cpus:g}"),
+            *("--memory", memory, "--memory-swap", memory, "--cpus", f"{cpus:g}"),
             *("--pids-limit", str(_PROCESSES), "--ulimit", "core=0", *env),
         ]
 
@@ -116,7 +120,6 @@ class ContainerWorkspace:
     ) -> None:
         self._prepared, self._client = prepared, prepared.client
         self._name, self._folder, self._stopped = name, folder, stopped
-        self._user = self._default_user()
 
     @property
     def workdir(self) -> str:
@@ -128,10 +131,8 @@ class ContainerWorkspace:
 
     def begin(self) -> None:
         """Make the folders that each task has."""
-        for path in _LOGS:
-            self.empty(path)
-        if workdir := self._prepared.task.workdir:
-            self._client.call("exec", "--user", _ROOT, self._name, "mkdir", "-p", workdir)
+        workdir = shlex.quote(self._prepared.task.workdir or "/")
+        self._shell(f"mkdir -p {workdir} && {' && '.join(map(_emptied, _LOGS))}")
 
     def run(
         self,
@@ -144,7 +145,8 @@ class ContainerWorkspace:
         words = [word for one in given.env.items() for word in ("--env", "=".join(one))]
         words += ["--workdir", self._prepared.task.workdir] if self._prepared.task.workdir else []
         ended = self._client_run(
-            ["exec", "--user", given.user or self._user, *words, self._name, *command], timeout_s
+            ["exec", "--user", given.user or self._prepared.user, *words, self._name, *command],
+            timeout_s,
         )
         if ended.reason:
             self.end_processes()
@@ -171,9 +173,7 @@ class ContainerWorkspace:
 
     def empty(self, path: str) -> None:
         """Make an empty folder."""
-        at = shlex.quote(path)
-        script = f"rm -rf {at} && mkdir -p {at} && chmod 777 {at}"
-        self._client.call("exec", "--user", _ROOT, self._name, "/bin/sh", "-c", script)
+        self._shell(_emptied(path))
 
     def copy_in(self, source: Path, path: str) -> None:
         """Copy what a folder of the host holds."""
@@ -214,8 +214,7 @@ class ContainerWorkspace:
             if not ended.exit:
                 left -= len(ended.stdout)
                 above = posixpath.dirname(path.rstrip("/")) or "/"
-                words = ("exec", "--user", _ROOT, other._name, "mkdir", "-p", above)
-                self._client.call(*words)
+                other._shell(f"mkdir -p {shlex.quote(above)}")
                 other._unpack(ended.stdout, above)
 
     def stop(self) -> None:
@@ -225,11 +224,9 @@ class ContainerWorkspace:
     def _unpack(self, packed: bytes, at: str) -> None:
         self._client.call("cp", "-", f"{self._name}:{at}", stdin=packed)
 
-    def _default_user(self) -> str:
-        said = self._client.call(
-            "image", "inspect", "--format", "{{.Config.User}}", self._prepared.image
-        )
-        return said.decode().strip() or _ROOT
+    def _shell(self, script: str) -> None:
+        """Run a script of ours as root."""
+        self._client.call("exec", "--user", _ROOT, self._name, "/bin/sh", "-c", script)
 
     def _client_run(
         self, words: list[str], timeout_s: float = 60.0, *, limits: Limits | None = None
@@ -245,3 +242,8 @@ class ContainerWorkspace:
                 limits=given,
                 stopped=self._stopped,
             )
+
+
+def _emptied(path: str) -> str:
+    at = shlex.quote(path)
+    return f"rm -rf {at} && mkdir -p {at} && chmod 777 {at}"

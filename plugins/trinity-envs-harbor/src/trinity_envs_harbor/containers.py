@@ -105,6 +105,11 @@ class ContainerClient:
             self.call(*words, timeout_s=task.build_timeout_s)
         return name
 
+    def user_of(self, image: str) -> str:
+        """Return the user of an image; one that names none has root's number."""
+        said = self.call("image", "inspect", "--format", "{{.Config.User}}", image)
+        return said.decode().strip() or "0"
+
     def remove(self, container: str) -> None:
         """End a container, at once.
 

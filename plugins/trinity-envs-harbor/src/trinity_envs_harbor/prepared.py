@@ -160,11 +160,13 @@ def _image(
     folder: Path, digest: str, *, client: ContainerClient, allow_network: bool
 ) -> PreparedImage:
     task = _sound(problems_of(folder, {}, in_container=True))
+    image = client.image_of(task)
     return PreparedImage(
         task=task,
         digest=digest,
-        image=client.image_of(task),
+        image=image,
         client=client,
+        user=client.user_of(image),
         has_network=allow_network and task.asks_for_network,
     )
 
