@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trinity_debug.simulated_run import SimulatedParts
 
-__all__ = ["SimulatedGroups", "groups_of"]
+__all__ = ["SimulatedGroups", "Tasks", "VirtualGroups", "groups_of"]
 
 
 def groups_of(parts: SimulatedParts) -> SimulatedGroups:
@@ -23,7 +23,7 @@ def groups_of(parts: SimulatedParts) -> SimulatedGroups:
     scheduler = SimpleNamespace(begin=_ignore, close=_ignore, busy_s=0.0, num_hung=0)
     made = SimulatedGroups(
         parts.config,
-        tasks=_Tasks(parts.setup.steps, size=parts.setup.groups),  # type: ignore[arg-type]
+        tasks=Tasks(parts.setup.steps, size=parts.setup.groups),  # type: ignore[arg-type]
         scheduler=scheduler,  # type: ignore[arg-type]
         pipeline=_Pipeline(parts),  # type: ignore[arg-type]
         shelf=parts.storage,
@@ -33,8 +33,31 @@ def groups_of(parts: SimulatedParts) -> SimulatedGroups:
     return made
 
 
-class SimulatedGroups(ContinuousExplorer):
-    """The explorer of a run; its groups end when the clock says so.
+class VirtualGroups(ContinuousExplorer):
+    """The explorer of a run that starts no thread: somebody's clock ends its groups."""
+
+    def end_group(self, number: int, *, size: int) -> None:
+        """End a group with one row; ``size`` groups are a batch."""
+        batch, place = divmod(number, size)
+        row = Experience(
+            tokens=[1, 2],  # type: ignore[arg-type]  # becomes a tensor
+            prompt_length=1,
+            reward=1.0,
+            eid=EID(batch=batch + 1, task=place),
+            info={"group": number},
+        )
+        request: Any = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
+        self._end(number, [RolloutResult(request=request, experiences=(row,))])
+
+    def _start_pump(self) -> None:
+        """Start no thread: the clock ends groups."""
+
+    def _requests(self, task: Any, *, batch: str, number: int) -> list[Any]:
+        return []
+
+
+class SimulatedGroups(VirtualGroups):
+    """The explorer of a simulated run; its groups end when the virtual clock says so.
 
     Attributes:
         parts: of the simulated run.
@@ -49,28 +72,12 @@ class SimulatedGroups(ContinuousExplorer):
     def tell_ends(self) -> None:
         """End the groups whose time has come."""
         while self._ends and self._ends[0][0] <= self.parts.clock.rollout_now + 1e-9:
-            number = heapq.heappop(self._ends)[1]
-            batch, place = divmod(number, self.parts.setup.groups)
-            row = Experience(
-                tokens=[1, 2],
-                prompt_length=1,
-                reward=1.0,
-                eid=EID(batch=batch + 1, task=place),
-                info={"group": number},
-            )
-            request: Any = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
-            self._end(number, [RolloutResult(request=request, experiences=(row,))])
+            self.end_group(heapq.heappop(self._ends)[1], size=self.parts.setup.groups)
 
     @property
     def _ends(self) -> list[tuple[float, int]]:
         ends: list[tuple[float, int]] = self.__dict__.setdefault("ends", [])
         return ends
-
-    def _start_pump(self) -> None:
-        """Start no thread: the clock ends groups."""
-
-    def _requests(self, task: Any, *, batch: str, number: int) -> list[Any]:
-        return []
 
     def _begin(self, number: int, task: Any) -> None:
         parts = self.parts
@@ -94,20 +101,33 @@ class _Pipeline:
         return {}
 
 
-class _Tasks:
+class Tasks:
     """As many tasks as the steps of a run need."""
 
     def __init__(self, num_steps: int, *, size: int) -> None:
         self.num_steps, self._most, self._position = num_steps, num_steps * size, 0
 
     def read(self, count: int) -> list[Any]:
+        """Return the next tasks."""
         if self._position >= self._most:
             raise StopIteration
         first, self._position = self._position, self._position + count
         return [SimpleNamespace(index={"index": n}) for n in range(first, self._position)]
 
+    def again(self, index: Any) -> Any:
+        """Return a task that was read before."""
+        return SimpleNamespace(index=index)
+
     def feedback(self, outcomes: object) -> None:
         """Learn nothing from them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position."""
+        return {"position": self._position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._position = state["position"]
 
 
 def _ignore(*_: object, **__: object) -> None:

@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import Config
 from trinity.common.sync_policy import policy_of
 from trinity.explorer.explorer import ExploreResult
-from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.runtime.group_storage import GroupStorage
 from trinity.runtime.loop import Loop
-from trinity.runtime.ready import ReadyGroups, ReadyRows
 from trinity.runtime.rollouts import RolloutEnd
 
 from trinity_debug.simulated_engines import Engines, Seconds
-from trinity_debug.simulated_groups import SimulatedGroups, groups_of
+from trinity_debug.simulated_groups import groups_of
+from trinity_debug.virtual_parts import Rows, VirtualParts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -261,48 +257,20 @@ class SimulatedRollouts:
         self._end = max(ends) + around, one.number
 
 
-class Rows:
-    """A storage of rows, each the number of the rollout step that left it."""
-
-    gives_again = False
-
-    def __init__(self) -> None:
-        self.rows: deque[Any] = deque()
-
-    def write(self, rows: Sequence[Any]) -> None:
-        self.rows += rows
-
-    def available(self) -> int:
-        return len(self.rows)
-
-    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Any]:
-        return [self.rows.popleft() for _ in range(min(count, len(self.rows)))]
-
-    def read_for(self, step: int) -> None:
-        """Read the same for each step."""
-
-    def counts(self) -> dict[str, int]:
-        return {}
-
-
-def _ignore(*_: object, **__: object) -> None:
-    """Do nothing."""
-
-
-class SimulatedParts:
+class SimulatedParts(VirtualParts):
     """Parts that take time, and count."""
 
-    stop_reason, is_in_order, has_evaluation = "", False, False
-    num_train_steps = None
-
     def __init__(self, setup: Setup, *, seed: int) -> None:
-        self.writer = self  # of checkpoints: there are none
-        self.setup, self.dice, self.config = setup, random.Random(seed), setup.config
-        self.policy = policy_of(self.config)
-        size = setup.groups if self.policy.in_groups else setup.train_rows
-        self.rollouts = RolloutBuffer(self.policy, batch=size)
-        can_overlap = self.policy.can_overlap and not setup.in_turns
-        self.in_turns = not self.policy.in_groups and not can_overlap
+        self.setup, self.dice = setup, random.Random(seed)
+        config = setup.config
+        in_groups = policy_of(config).in_groups
+        super().__init__(
+            config,
+            Rows(),
+            batch=setup.groups if in_groups else setup.train_rows,
+            steps=setup.steps,
+            overlaps=not setup.in_turns,
+        )
         self.clock = Clock(setup.shared)
         mean_s = setup.until_failure
         self.engines = Engines(
@@ -311,20 +279,9 @@ class SimulatedParts:
             until_failure=None if mean_s is None else lambda: self.dice.expovariate(1.0 / mean_s),
             restart_s=setup.restart_s,
         )
-        self.loop: Any = None
         self.versions: dict[int, int] = {}  # that rollout steps or groups began with
         self.ages: list[int] = []  # off-policy steps of what was trained
-        self.num_explore_steps = self.total_steps = setup.steps
-        self.display = SimpleNamespace(began=_ignore, explored=_ignore, trained=_ignore)
-        self.interrupt = SimpleNamespace(is_requested=False)
-        self.info, self.in_hand = SimpleNamespace(stage=""), ()
-        self.explorer = self.trainer = self.strategy = self
-        self.sync = SimpleNamespace(sync=self._sync)
-        self.audit = SimpleNamespace(is_on=False, stepped=lambda metrics, step: metrics)
-        self.observers: list[Any] = []  # nothing is recorded
-        self.storage: Any = Rows()
-        self.source: Any = ReadyRows(self.storage, self.rollouts)
-        self.groups = self.own_groups = self._make_groups() if self.policy.in_groups else None
+        self.groups = self.own_groups = groups_of(self) if in_groups else None
         self.own = SimulatedRollouts(self)
         self.clock.rollouts = self.own_groups or self.own
 
@@ -333,11 +290,6 @@ class SimulatedParts:
         setup, dice, now = self.setup, self.dice, self.clock.rollout_now
         drawn = [setup.rollout.draw(dice) + setup.tool.draw(dice) for _ in range(num_requests)]
         return [self.engines.run(min(seconds, setup.most_s), at=now) for seconds in drawn]
-
-    def _make_groups(self) -> SimulatedGroups:
-        self.storage = GroupStorage(self.storage)
-        self.source = ReadyGroups(self.storage, self.rollouts)
-        return groups_of(self)
 
     def sample(self, step: int) -> tuple[list[Any], dict[str, float]]:
         """Return the next batch, as a sample strategy does."""
@@ -353,12 +305,7 @@ class SimulatedParts:
         self.clock.train(self.setup.train.draw(self.dice))
         return {}
 
-    def _sync(self, snapshot: object) -> int:
+    def synced(self, snapshot: object) -> int:
+        """Take the time of a sync."""
         self.clock.wait(self.setup.sync.draw(self.dice))
         return int(self.loop.progress.weights_version)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"files": {}}
-
-    # nothing is shown or saved
-    snapshot = save_progress = save = put_back_batch = staticmethod(_ignore)

@@ -5,28 +5,20 @@ from __future__ import annotations
 import copy
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from trinity.common.experience import EID, Experience
-from trinity.explorer.continuous import ContinuousExplorer
 from trinity.explorer.explorer import ExploreResult
-from trinity.explorer.requests import RolloutResult
 from trinity.runtime.group_storage import GroupSink
+from trinity_debug.simulated_groups import VirtualGroups
 
 sys.path.insert(0, str(Path(__file__).parent))
 from scenarios import Scenario
 
 
-class ClockedGroups(ContinuousExplorer):
+class ClockedGroups(VirtualGroups):
     """The real one, whose pump is the clock."""
 
     parts: Any  # of the clocked run
-
-    def _start_pump(self) -> None: ...
-
-    def _requests(self, task: Any, *, batch: str, number: int) -> list[Any]:
-        return []
 
     def _begin(self, number: int, task: Any) -> None:
         world = self.parts.world
@@ -45,13 +37,7 @@ class ClockedGroups(ContinuousExplorer):
             at, number = min((end, n) for n, end in ends.items())
             self.parts.world.now = at
             del ends[number]
-            batch, place = divmod(number, self.parts.world.scenario.groups)
-            row = Experience(
-                tokens=[1, 2], prompt_length=1, reward=1.0, eid=EID(batch + 1, place),
-                info={"group": number},
-            )  # fmt: skip
-            request = SimpleNamespace(key=SimpleNamespace(task=place), num_runs=1)
-            self._end(number, [RolloutResult(request=request, experiences=(row,))])
+            self.end_group(number, size=self.parts.world.scenario.groups)
 
 
 class GroupPipeline:
@@ -68,28 +54,3 @@ class GroupPipeline:
 
     def feedback(self) -> dict[str, Any]:
         return {}
-
-
-class Stream:
-    """As many tasks as the steps of a run need."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.num_steps, self._most = scenario.steps, scenario.steps * scenario.groups
-        self._position = 0
-
-    def read(self, count: int) -> list[Any]:
-        if self._position >= self._most:
-            raise StopIteration
-        first, self._position = self._position, self._position + count
-        return [SimpleNamespace(index={"index": n}) for n in range(first, self._position)]
-
-    def again(self, index: Any) -> Any:
-        return SimpleNamespace(index=index)
-
-    def feedback(self, outcomes: Any) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"position": self._position}
-
-    def load_state_dict(self, state: Any) -> None:
-        self._position = state["position"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,15 +19,15 @@ from trinity.common.config import Config
 from trinity.common.sync_policy import policy_of
 from trinity.explorer.explorer import ExploreResult
 from trinity.explorer.group_names import has_ended
-from trinity.explorer.rollout_buffer import RolloutBuffer
-from trinity.runtime.group_storage import GroupSink, GroupStorage
+from trinity.runtime.group_storage import GroupSink
 from trinity.runtime.loop import Interrupted, Loop
-from trinity.runtime.ready import ReadyGroups, ReadyRows
 from trinity.runtime.record.progress import read_progress, read_rollouts
 from trinity.runtime.rollouts import RolloutEnd
+from trinity_debug.simulated_groups import Tasks
+from trinity_debug.virtual_parts import Rows, VirtualParts
 
 sys.path.insert(0, str(Path(__file__).parent))
-from clocked_groups import ClockedGroups, GroupPipeline, Stream
+from clocked_groups import ClockedGroups, GroupPipeline
 from scenarios import COUNTED, Scenario, story_line
 
 FOREVER = float("inf")
@@ -79,35 +80,16 @@ class World:
         return sum(line[0] in COUNTED for line in self.story)
 
 
-class Rows:
-    """A storage of rows, each the number of the rollout that left it, as they were written."""
+class ClockedRows(Rows):
+    """Knows which version each row was begun with."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
-        self.gives_again = world.scenario.replay
-        self.rows: list[Any] = []
-
-    def write(self, rows: Any) -> None:
-        self.rows += rows
-
-    def available(self) -> int:
-        return len(self.rows)
-
-    def read(self, count: int, *, timeout_s: float, min_model_version: int = 0) -> list[Any]:
-        taken, self.rows = self.rows[:count], self.rows[count:]
-        self.rows += taken if self.gives_again else []
-        return taken
-
-    def put_back(self, rows: Any) -> None:
-        self.rows = [*rows, *self.rows]
+        super().__init__()
+        self._world, self.gives_again = world, world.scenario.replay
 
     def drop_older(self, version: int) -> None:
-        self.rows = [row for row in self.rows if self._world.versions[row] >= version]
-
-    def read_for(self, step: int) -> None: ...
-
-    def counts(self) -> dict[str, int]:
-        return {}
+        kept = [row for row in self.rows if self._world.versions[row] >= version]
+        self.rows = deque(kept)
 
 
 class ClockedRollouts:
@@ -193,43 +175,26 @@ class ClockedRollouts:
         self._buffer.num_changes += 1
 
 
-class Parts:
-    """Parts that only count."""
-
-    stop_reason = ""
-    is_in_order = False  # so that the age of rows is checked by the test, not by the loop
+class Parts(VirtualParts):
+    """Parts that only count; the age of rows is checked by the test, not by the loop."""
 
     def __init__(self, world: World) -> None:
         scenario = world.scenario
-        self.world, self.loop, self.writer = world, SimpleNamespace(), self
+        self.world = world
         self.ends: dict[int, float] = {}
-        self.config = _config(scenario)
-        self.policy = policy_of(self.config)
-        in_groups = self.policy.in_groups
-        self.rollouts = RolloutBuffer(
-            self.policy,
+        config = _config(scenario)
+        in_groups = policy_of(config).in_groups
+        super().__init__(
+            config,
+            ClockedRows(world),
             batch=scenario.groups if in_groups else scenario.batch,
-            gives_again=scenario.replay,
+            steps=scenario.steps,
+            overlaps=scenario.overlap,
         )
-        self.in_turns = not in_groups and not (scenario.overlap and self.policy.can_overlap)
-        self.storage: Any = Rows(world)
-        self.groups: Any = None
-        self.source: Any = ReadyRows(self.storage, self.rollouts)
-        self.num_explore_steps = self.total_steps = scenario.steps
+        self.loop = SimpleNamespace()
         self.num_train_steps = scenario.train_limit
         self.has_evaluation = scenario.has_evaluation
-        ignore = lambda *_, **__: None  # noqa: E731
-        self.display = SimpleNamespace(
-            began=ignore, explored=ignore, trained=ignore, evaluated=ignore
-        )
-        self.interrupt, self.info = world, SimpleNamespace(stage="")
-        self.in_hand: Any = ()
-        self.explorer: Any = self
-        self.trainer: Any = self
-        self.strategy: Any = self
-        self.sync = SimpleNamespace(sync=self._sync)
-        self.audit = SimpleNamespace(is_on=False, stepped=lambda metrics, step: metrics)
-        self.observers = [self]
+        self.interrupt, self.observers = world, [self]
         if in_groups:
             self._add_groups()
         if scenario.mode == "explore":
@@ -243,15 +208,13 @@ class Parts:
 
     def _add_groups(self) -> None:
         world = self.world
-        self.storage = GroupStorage(Rows(world))  # type: ignore[arg-type]
-        self.source = ReadyGroups(self.storage, self.rollouts)
         scheduler = SimpleNamespace(
             begin=lambda name, requests: None, busy_s=0.0, num_hung=0, stop=lambda: None,
             where=lambda name: "engine-0", close=lambda: None,
         )  # fmt: skip
         self.groups = ClockedGroups(
             self.config,
-            tasks=Stream(world.scenario),
+            tasks=Tasks(world.scenario.steps, size=world.scenario.groups),
             scheduler=scheduler,
             pipeline=GroupPipeline(world.scenario, GroupSink(self.storage)),
             shelf=self.storage,
@@ -275,7 +238,7 @@ class Parts:
         self.world.advance(self.world.scenario.seconds("train", step))
         return {}
 
-    def _sync(self, snapshot: Any) -> int:
+    def synced(self, snapshot: Any) -> int:
         version = self.loop.progress.weights_version
         self.world.say("sync", version)
         return int(version)
@@ -289,7 +252,6 @@ class Parts:
     def put_back_batch(self) -> None:
         self.in_hand = ()
 
-    def snapshot(self, *, copy: bool) -> None: ...
     def trained(self, step: int, experiences: Any) -> None: ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -321,7 +283,7 @@ class Parts:
         state = saved["state"]
         progress, rollouts = read_progress(state, self.policy), read_rollouts(state, self.policy)
         assert rollouts is not None
-        self.storage.rows = [] if self.groups is not None else list(saved["rows"])
+        self.storage.rows = deque([] if self.groups is not None else saved["rows"])
         if self.groups is not None:
             self.storage.write(saved["rows"])
         self.rollouts.load_state_dict(rollouts)
