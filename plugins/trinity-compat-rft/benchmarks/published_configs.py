@@ -140,10 +140,14 @@ def _columns(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problems(file: Path, stand_ins: StandIns) -> list[str]:
-    raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    text = file.read_text(encoding="utf-8")
+    raw = yaml.safe_load(text)
     env = dict(os.environ)
-    for name in re.findall(r"oc\.env:(TRINITY_\w+)", file.read_text(encoding="utf-8")):
-        env.setdefault(name, str(stand_ins.rows({}) if "PATH" in name else stand_ins.folder))
+    for name, default in re.findall(r"oc\.env:(TRINITY_\w+)(,?)", text):
+        if "PATH" in name:
+            env.setdefault(name, str(stand_ins.rows({})))
+        elif not default:  # of others, such as a run's name, the default is used
+            env.setdefault(name, str(stand_ins.folder))
     try:
         config = load_config(file, overrides=stand_ins.settings(raw), env=env)
         manager = run_manager(config)
