@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from trinity.common.models.model import ModelWrapper
@@ -155,6 +156,24 @@ def test_a_bad_argument_is_refused_by_name(arguments, words) -> None:
 def test_a_row_without_messages_is_refused() -> None:
     with pytest.raises(BadTaskError, match="'messages' is no list"):
         answered(ScriptedEngine("46"), a_row(raw_task={"messages": "40 + 6?", "answer": "46"}))
+
+
+class Full(Thinking):
+    """Has no room behind the thoughts, though more were asked for."""
+
+    def _complete(self, request):
+        completions = super()._complete(request)
+        if len(self.exchanges) <= 2:  # up to the budget
+            return completions
+        empty = {"token_ids": (), "logprobs": (), "finish_reason": "length"}
+        return [replace(one, **empty) for one in completions]
+
+
+def test_a_reply_for_which_the_engine_has_no_room_ends() -> None:
+    (cut,) = answered(Full("<think>abcdefgh"), a_row())
+
+    assert said(cut) == [("<think>abcd", True), ("</think>", False)]
+    assert cut.truncate_status == "response_truncated"
 
 
 def test_an_engine_that_does_not_answer_is_named() -> None:

@@ -128,6 +128,8 @@ class ThinkingBudgetWorkflow(SimpleWorkflow):
         while reply.num_wanted:
             arguments = Sampling.of({**sampling, **self._limits(reply)})
             (piece,) = await self._answered(exchanges.submit(reply.asked, arguments))
+            if not piece.token_ids:
+                break  # the engine has no room for more
             reply = reply.with_piece(piece)
         return reply
 
