@@ -9,8 +9,10 @@ import subprocess
 import sys
 
 import pytest
+from trinity.cli.main import app
 from trinity.errors import ConfigError
 from trinity_tinker.tinker_command import _keys, _named, serve
+from typer.testing import CliRunner
 
 NAME = "Qwen/Tiny"
 
@@ -52,6 +54,12 @@ def a_session(base_url: str, key: str, *, known: list[str]) -> str:
 def test_a_model_without_a_name_that_clients_can_load_is_refused(text):
     with pytest.raises(ConfigError, match="ORGANISATION/NAME=PATH"):
         _named(text)
+
+
+def test_adapters_of_scale_0_which_learn_nothing_are_refused():
+    ended = CliRunner().invoke(app, ["tinker", "serve", "--model", "a/b=c", "--lora-alpha", "0"])
+
+    assert ended.exit_code == 2
 
 
 def test_a_path_may_have_any_letters():

@@ -26,7 +26,7 @@ __all__ = ["JOURNAL", "overview", "requests"]
 
 JOURNAL = "tinker.db"
 PER_PAGE = 100
-_TABLES = ("models", "requests", "samplings", "checkpoints")
+_TABLES = ("models", "requests", "samplings", "checkpoints", "counts")
 _MOST = 200  # runs, sampling sessions and checkpoints of a page
 _MOST_POINTS = 4000  # of a chart
 _MOST_RUNS = 6  # in a chart

@@ -32,7 +32,7 @@ Models = Annotated[
 Data = Annotated[Path, typer.Option(help="Folder of runs, checkpoints and requests.")]
 Host = Annotated[str, typer.Option(help="Address to listen at.")]
 Port = Annotated[int, typer.Option(help="Port; 0: a free one.")]
-Alpha = Annotated[int, typer.Option(help="Scale of adapters of new runs: alpha / rank.")]
+Alpha = Annotated[int, typer.Option(min=1, help="Scale of adapters of new runs: alpha / rank.")]
 MaxModels = Annotated[int, typer.Option(min=1, help="Runs in memory at a time.")]
 MaxSamplers = Annotated[
     int, typer.Option(min=1, help="Checkpoints in memory that are sampled, each a whole model.")
