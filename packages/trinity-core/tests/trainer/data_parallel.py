@@ -229,6 +229,7 @@ def train_adapters(model_path, folder: Path, *, group) -> None:
         trainer = a_spread_trainer(model_path, "apart", group=group, strategy=strategy, lora=lora)
         trainer.load(folder / other)
         found["fourth", strategy] = trained(trainer, num_steps=1)
+        found["streamed", strategy] = streamed(trainer, reads=rank == 0)
     torch.save(found, folder / f"rank-{rank}.pt")
 
 

@@ -77,6 +77,12 @@ def test_either_goes_on_from_what_the_other_has_saved(of_two) -> None:
     assert distance(fsdp2["weights"], ddp["weights"]) <= 1e-5
 
 
+def test_weights_that_are_read_one_at_a_time_have_the_adapters_in_them(of_two) -> None:
+    for strategy in STRATEGIES:
+        whole, found = (of_two[0][kind, strategy] for kind in ("fourth", "streamed"))
+        assert distance(found, whole["weights"]) == 0
+
+
 def test_only_the_first_rank_gathers_weights_for_a_sync(of_two) -> None:
     assert of_two[1]["fsdp2", "float32"]["weights"] == {}
     assert of_two[1]["ddp", "float32"]["weights"].keys()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from trinity.common.ports.weights import LORA_A, LORA_B
+from trinity.common.ports.weights import LORA_A, LORA_B, TensorStream
 from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
 from trinity.extend import KINDS, get_manager
 from trinity.trainer import dtensor
@@ -111,18 +111,34 @@ class Adapters:
         Args:
             is_kept: False: this rank only gives its shards of them, and gets no tensors.
         """
-        tensors, adapted = {}, dict(self._adapted())
-        for name, parameter in self._module.named_parameters():
-            if ".lora_" in name:
-                continue
-            value, part = dtensor.full_tensor(parameter.detach()), adapted.get(name)
-            if not is_kept:
-                continue
-            if part is not None:
+        stream = self.stream(is_kept=is_kept)
+        return {name: tensor for name, tensor in stream.items() if is_kept}
+
+    def stream(self, *, is_kept: bool) -> TensorStream:
+        """Return what :meth:`merged` does, each made when it is read; all ranks read all."""
+        adapted = {name.replace(".base_layer.", "."): part for name, part in self._adapted()}
+        parameters = {
+            name.replace(".base_layer.", "."): parameter.detach()
+            for name, parameter in self._module.named_parameters()
+            if ".lora_" not in name
+        }
+
+        @torch.no_grad()
+        def made(name: str) -> Tensor:
+            own, part = parameters[name], adapted.get(name)
+            value: Tensor = dtensor.full_tensor(own)
+            if part is not None and is_kept:
                 value = value.float() + part.get_delta_weight(self._name).to(value.device)
-            is_sharded = isinstance(parameter, DTensor)  # else the model has them anyway
-            tensors[name.replace(".base_layer.", ".")] = value.cpu() if is_sharded else value
-        return tensors
+            is_sharded = isinstance(own, DTensor)  # else the model has them anyway
+            return value.cpu() if is_sharded and is_kept else value
+
+        like = {
+            name: torch.empty(
+                own.shape, device="meta", dtype=torch.float32 if name in adapted else own.dtype
+            )
+            for name, own in parameters.items()
+        }
+        return TensorStream(like, made)
 
     @torch.no_grad()
     def factors(self) -> dict[str, Tensor]:

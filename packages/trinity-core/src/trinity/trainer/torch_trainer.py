@@ -41,7 +41,7 @@ from trinity.trainer.scorer import Scorer
 from trinity.trainer.step_audit import StepAudit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from torch.distributed import ProcessGroup
@@ -192,7 +192,9 @@ class TorchTrainer(Trainer):
         with self._phase("weight sync"):
             tensors = self._weights(copy=copy)
         snapshot = WeightSnapshot(version=self.version, tensors=tensors)
-        if not any(isinstance(one, DTensor) for one in tensors.values()):
+        if isinstance(tensors, TensorStream) or not any(
+            isinstance(one, DTensor) for one in tensors.values()
+        ):
             return snapshot
         dtype = self._config.explorer.rollout_model.dtype
         return TensorStream.rounded(snapshot, dtype, self._gathered)
@@ -201,10 +203,12 @@ class TorchTrainer(Trainer):
         with self._phase("weight sync"):
             return full_tensor(tensor)
 
-    def _weights(self, *, copy: bool) -> dict[str, Tensor]:
+    def _weights(self, *, copy: bool) -> Mapping[str, Tensor]:
         is_alone = self._adapters is not None and travel_alone(self._config)
         if is_alone and (factors := self._adapters.factors()):
             return factors
+        if self._adapters is not None and self._ranks.is_sharded and not copy:
+            return self._adapters.stream(is_kept=self._ranks.rank == 0)
         if self._adapters is not None or (self._ranks.is_sharded and copy):
             return self._checkpointer.full_weights()
         tensors = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
