@@ -167,7 +167,7 @@ def test_there_is_something_to_do_beside_a_gpu_where_a_rank_has_all(
 ) -> None:
     found = Offload.of(TrainerConfig(**BOTH), device=torch.device(device), is_sharded=is_sharded)
 
-    assert (found._moves_weights, found._moves_states) == (does, does)
+    assert (found is not None) == does
 
 
 def test_the_way_of_fsdp2_without_fsdp2_is_told(caplog) -> None:

@@ -20,7 +20,7 @@ from trinity.errors import DataError
 from trinity.trainer import checkpoint
 from trinity.trainer.algorithm_parts import not_finite
 from trinity.trainer.microbatch import pad_to_width, select_inputs
-from trinity.trainer.optimizer import apply_gradients, make_lr_schedule, make_optimizer
+from trinity.trainer.optimizer import apply_gradients, make_lr_schedule, make_optimizer, states_here
 from trinity.trainer.prefix_tree import rows_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Critic:
         scorer: Scorer,
         total_steps: int,
         ranks: Ranks,
-        offload: Offload,
+        offload: Offload | None,
     ) -> None:
         self._ranks = ranks
         self._offload = offload
@@ -121,7 +121,7 @@ class Critic:
         """
         state = checkpoint.load_state(directory / FOLDER)
         checkpoint.load_module(self.module, state["weights"], directory=directory / FOLDER)
-        with self._offload.states(self._optimizer):
+        with states_here(self._optimizer, self._offload):
             self._optimizer.load_state_dict(state["optimizer"])
         self._num_steps = state["num_steps"]
 

@@ -58,15 +58,14 @@ class Offload:
         self._settle = settle
 
     @classmethod
-    def of(cls, config: TrainerConfig, *, device: torch.device, is_sharded: bool) -> Offload:
-        """Return what ``param_offload`` and ``optimizer_offload`` ask for.
+    def of(cls, config: TrainerConfig, *, device: torch.device, is_sharded: bool) -> Offload | None:
+        """Return what ``param_offload`` and ``optimizer_offload`` ask for; None: nothing.
 
         Args:
             config: ``trainer``.
             device: that is computed on; a CPU has nowhere to bring anything.
             is_sharded: ranks have parts of them, which they offload in their own way.
         """
-        pinned = PinnedCopies(device)
         can = device.type != "cpu" and not is_sharded
         if can and config.offload_policy:
             logger.warning(
@@ -74,9 +73,12 @@ class Offload:
                 "this trainer has not: it changes nothing. Set trainer.param_offload and "
                 "trainer.optimizer_offload."
             )
+        if not can or not (config.param_offload or config.optimizer_offload):
+            return None
+        pinned = PinnedCopies(device)
         return cls(
-            moves_weights=can and config.param_offload,
-            moves_states=can and config.optimizer_offload,
+            moves_weights=config.param_offload,
+            moves_states=config.optimizer_offload,
             away=pinned.away,
             back=pinned.back,
             settle=pinned.settle,

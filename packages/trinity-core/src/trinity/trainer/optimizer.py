@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from trinity.trainer.dtensor import full_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from trinity.common.config.algorithm import OptimizerConfig
     from trinity.trainer.offload import Offload
@@ -43,7 +45,7 @@ def make_optimizer(
 
 
 def apply_gradients(
-    optimizer: torch.optim.Optimizer, *, max_norm: float, lr: float, offload: Offload
+    optimizer: torch.optim.Optimizer, *, max_norm: float, lr: float, offload: Offload | None
 ) -> float:
     """Return the norm of the gradients; make a step with them, clipped, if it is a finite number.
 
@@ -51,7 +53,7 @@ def apply_gradients(
         optimizer: whose gradients are dropped after the step.
         max_norm: 0: they are not clipped.
         lr: learning rate of this step.
-        offload: of the optimizer's states.
+        offload: of the optimizer's states; None: they stay where they are.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     norm = nn.utils.clip_grad_norm_(parameters, max_norm or math.inf)
@@ -59,10 +61,17 @@ def apply_gradients(
     if math.isfinite(value):
         for group in optimizer.param_groups:
             group["lr"] = lr
-        with offload.states(optimizer):
+        with states_here(optimizer, offload):
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     return value
+
+
+def states_here(
+    optimizer: torch.optim.Optimizer, offload: Offload | None
+) -> AbstractContextManager[None]:
+    """Return the block in which the optimizer's states are where they are used."""
+    return nullcontext() if offload is None else offload.states(optimizer)
 
 
 def make_lr_schedule(config: OptimizerConfig, *, total_steps: int) -> Callable[[int], float]:

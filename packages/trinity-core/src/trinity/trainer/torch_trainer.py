@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from trinity.trainer.memory_plan import MemoryPlan
 from trinity.trainer.microbatch import select_inputs
 from trinity.trainer.model_loading import ModelLoader
 from trinity.trainer.offload import Offload
-from trinity.trainer.optimizer import apply_gradients, make_lr_schedule, make_optimizer
+from trinity.trainer.optimizer import apply_gradients, make_lr_schedule, make_optimizer, states_here
 from trinity.trainer.policy import Wanted
 from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
@@ -42,6 +42,7 @@ from trinity.trainer.step_audit import StepAudit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch.distributed import ProcessGroup
@@ -135,7 +136,8 @@ class TorchTrainer(Trainer):
         )
         self._version = 0
         self._trained: ExperienceBatch | None = None  # of the last step, until somebody asks
-        self._offload.offload(self._modules())
+        if self._offload is not None:
+            self._offload.offload(self._modules())
 
     @property
     def model(self) -> PreTrainedModel:
@@ -164,7 +166,7 @@ class TorchTrainer(Trainer):
             TrinityError: loss or gradient is not a finite number; the weights are as before.
         """
         watch = Stopwatch(self._device)
-        with self._phase("forward pass"), self._offload.weights(self._modules):
+        with self._phase("forward pass"), self._weights_here():
             batch, metrics = self._preparation.batch_of(experiences, watch, version=self._version)
             self._trained = batch
             if not len(batch) or not bool(batch["action_mask"].any()):
@@ -227,8 +229,7 @@ class TorchTrainer(Trainer):
         )
 
     def load(self, directory: Path) -> None:
-        offload = self._offload
-        with offload.weights(self._modules), offload.states(self._optimizer):
+        with self._weights_here(), states_here(self._optimizer, self._offload):
             state = self._checkpointer.load(directory, optimizer=self._optimizer)
             if self._critic is not None:
                 self._critic.load(directory)
@@ -306,6 +307,9 @@ class TorchTrainer(Trainer):
             yield
         except torch.OutOfMemoryError as error:
             raise self._memory.explained(error, phase=name) from error
+
+    def _weights_here(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._offload is None else self._offload.weights(self._modules)
 
     def _modules(self) -> list[nn.Module]:
         """Return all that is computed with, of what is there by now."""
