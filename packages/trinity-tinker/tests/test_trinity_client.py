@@ -23,7 +23,7 @@ from trinity.common.config.resolve import resolve
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import GenerationRequest
 from trinity.errors import ConfigError, ModelError
-from trinity.extend import get_manager
+from trinity.extend import get_manager, set_manager
 from trinity.runtime.run import run
 from trinity.trainer.torch_trainer import TorchTrainer
 
@@ -61,7 +61,9 @@ def place(models, server, tmp_path, monkeypatch):
     monkeypatch.setenv("TRINITY_PLUGIN_DIRS", str(tmp_path / "plugins"))
     monkeypatch.setenv("TINKER_API_KEY", KEY)
     monkeypatch.setenv("TINKER_TELEMETRY", "0")
-    return tmp_path
+    before = set_manager(None)  # another test may have found the plugins already
+    yield tmp_path
+    set_manager(before)
 
 
 @pytest.fixture
