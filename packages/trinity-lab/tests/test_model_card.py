@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from trinity.cli.main import app
+from trinity.errors import ConfigError
 from trinity_lab.model_card import card_of
 from trinity_lab.models import find_model
+from typer.testing import CliRunner
 
 
 @pytest.fixture
@@ -49,3 +52,13 @@ def test_a_card_names_the_base_model_of_the_first_stage_without_its_path(
     assert note in above
     assert ("local folder" in above) is bool(note)
     assert "/data/ada" not in above
+
+
+def test_a_checkpoint_whose_weights_are_at_a_service_is_not_exported(a_checkpoint, tmp_path):
+    model = a_checkpoint("remote", "a/b")
+    (model / "config.json").write_text("{}")
+    ended = CliRunner().invoke(app, ["export", str(model.parents[1]), "--to", str(tmp_path / "to")])
+
+    assert isinstance(ended.exception, ConfigError)
+    assert "holds no weights: a run with model.tinker" in str(ended.exception)
+    assert not (tmp_path / "to").exists()

@@ -13,6 +13,8 @@ from trinity.errors import ConfigError
 if TYPE_CHECKING:
     from trinity_lab.models import Model
 
+_WEIGHTS = ("*.safetensors", "*.bin")
+
 
 def export(
     checkpoint: Annotated[
@@ -44,6 +46,7 @@ def export(
     if model.checkpoint is None:
         raise ConfigError(f"{checkpoint} is no checkpoint of a run. Name a folder global_step_N.")
     check_model(model.checkpoint.huggingface)
+    _check_weights(model.checkpoint.huggingface)
     _copy(model, to)
     serve = f"vllm serve {shlex.quote(push or str(to))}"
     card = card_of(model, name=push or to.name, license_name=license_name or UNKNOWN, serve=serve)
@@ -56,6 +59,15 @@ def export(
     if push:
         _push(to, push)
     typer.echo(f"serve it: {serve}")
+
+
+def _check_weights(folder: Path) -> None:
+    """Hold that a checkpoint has the weights itself."""
+    if not any(one for end in _WEIGHTS for one in folder.glob(end)):
+        raise ConfigError(
+            f"{folder} holds no weights: a run with model.tinker leaves them at its service. "
+            f"Download the adapter there; {folder.parent / 'tinker.json'} has its path."
+        )
 
 
 def _better_than(model: Model) -> str:
