@@ -88,8 +88,7 @@ class TorchTrainer(Trainer):
     ) -> None:
         torch.manual_seed(seed)
         self._ranks = _ranks(config, group)
-        self._config = config
-        self._model_path = model_path
+        self._config, self._model_path = config, model_path
         self._parts = build_algorithm_parts(config.algorithm)
         if self._ranks.sp_group and (config.model.lora_configs or self._parts.has_critic):
             raise ConfigError(_SP_ALONE)
