@@ -64,6 +64,16 @@ def test_a_copy_that_was_asked_for_stays_when_the_next_weights_are_packed() -> N
     assert kept.snapshot().tensors["embed"][0, 1] == 1.0
 
 
+def test_the_next_weights_are_packed_into_the_same_memory_unless_a_copy_was_asked_for() -> None:
+    staging, addresses, lent = StagingBuffer(), [], []
+    for version in (4, 5, 6):
+        staging.pack(WeightSnapshot(version=version, tensors={"one": torch.ones(8)}))
+        addresses.append(staging.packed[1]["one"].data_ptr())
+        lent += [staging.kept()] if version == 5 else []
+
+    assert addresses[0] == addresses[1] != addresses[2]
+
+
 def test_a_checksum_sees_one_bit_and_blocks_that_changed_places() -> None:
     flat = torch.zeros(3 * 65536 + 16, dtype=torch.uint8)
     flat[5] = flat[2 * 65536] = flat[-1] = 1

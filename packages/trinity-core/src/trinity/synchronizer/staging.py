@@ -64,33 +64,39 @@ class StagingBuffer:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # who was away asks in another thread
-        self._tensors: dict[str, Tensor] = {}
+        self._flat: Tensor | None = None  # written again, unless somebody may still read it
+        self._is_lent = False
         self._manifest: WeightManifest | None = None  # None: nothing whole was packed
 
     @property
     def packed(self) -> tuple[WeightManifest, Mapping[str, Tensor]]:
         """Return what was packed last; it is not to be changed."""
         assert self._manifest is not None
-        return self._manifest, self._tensors
+        assert self._flat is not None
+        return self._manifest, views_of(self._flat, self._manifest).tensors
 
     def pack(self, snapshot: WeightSnapshot) -> WeightManifest:
         """Copy the weights, in place of those before them, and say what they are."""
         manifest = manifest_of(snapshot)
         with self._lock:
-            self._manifest, self._tensors = None, {}  # freed, unless somebody still reads them
+            self._manifest = None
+            if self._is_lent or self._flat is None or len(self._flat) != manifest.num_bytes:
+                self._flat, self._is_lent = None, False
+                self._flat = torch.empty(manifest.num_bytes, dtype=torch.uint8)
+            places = views_of(self._flat, manifest).tensors
             for name, tensor in snapshot.tensors.items():
-                self._tensors[name] = tensor.detach().to("cpu", copy=True)
+                places[name].copy_(tensor.detach())
             self._manifest = manifest
         return manifest
 
     def kept(self) -> PackedWeights | None:
-        """Return what was packed last, by name; None: nothing was."""
+        """Return what was packed last, by name, and leave it alone; None: nothing was."""
         with self._lock:
             if self._manifest is None:
                 return None
-            return PackedWeights.of(
-                WeightSnapshot(version=self._manifest.version, tensors=self._tensors)
-            )
+            self._is_lent = True
+            tensors = self.packed[1]
+            return PackedWeights.of(WeightSnapshot(version=self._manifest.version, tensors=tensors))
 
 
 def manifest_of(snapshot: WeightSnapshot) -> WeightManifest:
