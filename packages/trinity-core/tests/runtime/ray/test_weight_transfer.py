@@ -213,7 +213,7 @@ def test_an_embedded_engine_loads_buckets_as_they_come_and_answers_nobody_with_a
         with pytest.raises(KeyError):
             out._joined().send(manifest, first)
         worker.weights("leave", "weights/1")
-        with pytest.raises(TransferError, match="the broadcast failed|has left the group"):
+        with pytest.raises(TransferError, match=r"the broadcast failed|has left the group"):
             received.result(10)
     assert not worker._serves.is_set()
     assert not is_loaded()
