@@ -55,6 +55,19 @@ def test_names_of_keys_are_as_short_as_they_can_be_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "count"),
+    [
+        ({"a": list(range(101)), "seed": 100}, "10,100"),
+        ({"a": list(range(2)), "num_draws": 101, "seed": 100}, "10,100"),
+        ({"seed": 10**18}, "1,000,000,000,000,000,000"),
+    ],
+)
+def test_more_runs_than_anybody_means_are_refused_at_once(section: dict[str, Any], count) -> None:
+    with pytest.raises(ConfigError, match=f"would make {count} runs, and 10,000 are the most"):
+        labels(section)
+
+
+@pytest.mark.parametrize(
     ("section", "says"),
     [
         ({}, "nothing to sweep over"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 NUM_DRAWS, MAX_PARALLEL = "num_draws", "max_parallel"  # keys of the section that are no settings
 SEED = "seed"
 _RANGE = {"min", "max", "scale"}
+_MOST_RUNS = 10_000  # each has a folder, and a line of the table
 _MAX_LABEL = 40  # characters of a value in a name
 
 
@@ -119,8 +120,11 @@ def points_of(axes: Axes, *, draw_seed: int = 0) -> list[Point]:
         draw_seed: of the random draws; more draws of a seed begin with the fewer ones.
 
     Raises:
-        ConfigError: two runs would have the same name.
+        ConfigError: two runs would have the same name, or they are too many.
     """
+    lists = [values for values in axes.values.values() if isinstance(values, list)]
+    num_settings = axes.num_draws or math.prod(map(len, lists))
+    _check_number(num_settings * len(axes.seeds))
     combinations = _drawn(axes, draw_seed) if axes.num_draws else _grid(axes)
     named = short_names([*axes.values, SEED])
     points = []
@@ -134,6 +138,14 @@ def points_of(axes: Axes, *, draw_seed: int = 0) -> list[Point]:
     if twice:
         raise ConfigError(f"two runs of the sweep would be named {twice[0]!r}. Keep one of them.")
     return points
+
+
+def _check_number(num_runs: int) -> None:
+    if num_runs > _MOST_RUNS:
+        raise ConfigError(
+            f"the sweep would make {num_runs:,} runs, and {_MOST_RUNS:,} are the most. Use fewer "
+            f"values or seeds, or random draws of them ({NUM_DRAWS})."
+        )
 
 
 def _grid(axes: Axes) -> list[dict[str, Any]]:
@@ -164,6 +176,7 @@ def _num_draws(value: Any) -> int:  # Any: yaml
 
 def _seeds(value: Any, *, first: int) -> list[int]:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        _check_number(value)
         return list(range(first, first + value))
     if isinstance(value, list) and value and all(type(one) is int for one in value):
         return value
