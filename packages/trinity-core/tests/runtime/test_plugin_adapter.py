@@ -78,6 +78,7 @@ def test_an_ability_that_no_class_shows_is_there_only_by_its_word() -> None:
         "shares_module",
         "stop_strings",
         "structure",
+        "weights:stream",
     }
 
 
