@@ -20,6 +20,7 @@ _PROVIDES = {
     "prefix_cache",
     "tensor_parallel",
     "weights:memory",
+    "weights:stream",
     "preflight",
     "limits",
 }

@@ -31,7 +31,7 @@ from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.synchronizer.channel import Channel
 
 DIED = Path(os.environ["TRINITY_TEST_FOLDER"], "died")
-receive, one = Channel.receive, Channel._broadcast_one
+receive, one = Channel.receive, Channel._broadcast
 counts = {{"syncs": 0, "buckets": 0}}
 
 
@@ -47,8 +47,8 @@ def counted(self, manifest):
     return receive(self, manifest)
 
 
-def deadly(self, bucket, *, buffer):
-    one(self, bucket, buffer=buffer)
+def deadly(self, travelling):
+    one(self, travelling)
     counts["buckets"] += 1
     is_it = self._spec.rank == {KILLED} and counts == {{"syncs": {SYNC}, "buckets": 1}}
     if is_it and "TRINITY_TEST_KILLS" in os.environ and not DIED.exists():
@@ -56,7 +56,7 @@ def deadly(self, bucket, *, buffer):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-Channel.receive, Channel._broadcast_one = counted, deadly
+Channel.receive, Channel._broadcast = counted, deadly
 """
 
 

@@ -202,6 +202,8 @@ def test_weights_that_another_process_broadcasts_are_taken_whole_or_not_at_all(
         with pytest.raises(TransferError, match="broadcast failed"):
             sync.receive("a part", 2)  # and the trainer's process is gone
         assert not worker.serves
+        engine.load_weights(snapshot(folders, 1))  # all of them, on another way
+        assert_is_of(engine, folders[1], 1, ask, teacher_forced)
     finally:
         engine.close()
 
