@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.rows import write_rows
-from trinity_envs_harbor.task import digest_of, read_task, task_folders
+from trinity_envs_harbor.reading import read_task
+from trinity_envs_harbor.task import digest_of, task_folders
 from trinity_testing.small_model import END, PAD, ROLES, chat_tokenizer, make_small_model
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def row_of(folder: Path) -> dict[str, str]:
     return {
         "task_dir": str(folder),
         "name": task.name,
-        "instruction": task.instruction.strip(),
+        "instruction": task.steps[0].instruction.strip(),
         "digest": digest_of(folder),
     }
 

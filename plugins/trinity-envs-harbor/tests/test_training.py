@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,18 @@ import pytest
 from .conftest import needs_bwrap
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "harbor"
+
+
+def test_the_example_prepares_a_row_for_each_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["prepare.py"])
+
+    runpy.run_path(str(EXAMPLE / "prepare.py"), run_name="__main__")
+
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    rows = [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+    assert len(rows) == 5
+    assert all(row["instruction"] and row["digest"] for row in rows)
 
 
 @needs_bwrap
