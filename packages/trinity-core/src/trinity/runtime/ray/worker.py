@@ -80,7 +80,7 @@ class _Teller(logging.Handler):
                 "name": record.name,
                 "levelno": record.levelno,
                 "levelname": record.levelname,
-                "msg": record.getMessage(),
+                "msg": masked(record.getMessage()),  # by what this process alone may know
             }
         )
 
