@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from trinity.extend.manager import PluginManager
     from trinity.extend.record import PluginRecord
 
-__all__ = [
-    "assets_of",
-    "environment_of",
-    "fetch",
-    "missing_part",
-    "options_of",
-    "parameter_of",
-]
-
 
 def assets_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec]:
     """Return the data and programs that the plugin says it needs."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from importlib.metadata import Distribution, EntryPoint
 
-__all__ = ["GROUP", "Admission", "FoundPlugin", "direct_url", "found_plugins"]
-
 GROUP = "trinity.plugins"
 
 

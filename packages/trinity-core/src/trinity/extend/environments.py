@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.component import EnvironmentSpec
 
-__all__ = [
-    "ENVIRONMENTS",
-    "build_as_here",
-    "environment_folder",
-    "environment_python",
-    "missing_environment",
-    "program_in",
-    "python_in",
-    "setup_line",
-    "words_as_here",
-    "write_note",
-]
-
 
 _TOLD = ("/METADATA", "/entry_points.txt")  # of a dist-info; the rest says how it was installed
 

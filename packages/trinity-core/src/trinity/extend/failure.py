@@ -5,8 +5,6 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-__all__ = ["described_failure"]
-
 _OURS = tuple(str(Path(__file__).parent.parent / room) for room in ("extend", "cli", "common"))
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from trinity.errors import ConflictError
 
-__all__ = ["HELD", "HeldClass", "HeldClasses"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldClass:

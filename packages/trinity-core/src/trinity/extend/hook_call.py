@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from trinity.extend.record import PluginRecord
 
 
-__all__ = ["HookCaller", "current_owner", "loading_as"]
-
-
 _owner: ContextVar[str | None] = ContextVar("trinity_plugin_being_loaded", default=None)
 
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.component import AssetSpec, ComponentSpec, EnvironmentSpec
 
-__all__ = ["PLUGIN_API", "PLUGIN_API_OLDEST", "TrinityHooks", "hookimpl", "hookspec"]
-
 PLUGIN_API = 1  # what a plugin module declares as TRINITY_PLUGIN_API
 PLUGIN_API_OLDEST = 1
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.discovery import FoundPlugin
 
-__all__ = ["set_digest", "source_hash"]
-
 NUM_LOOKS = 5  # at sources that vanish while they are read
 LOOK_AGAIN_S = 0.05
 

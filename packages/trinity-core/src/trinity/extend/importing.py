@@ -13,8 +13,6 @@ from trinity.extend.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FOREIGN", "importing_as"]
-
 FOREIGN: set[str] = set()  # names outside trinity that are answered while users' files are imported
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.component import Component
 
-__all__ = ["PLUGIN_MODE", "Ability", "Kind", "Setting"]
-
 PLUGIN_MODE = "plugin"  # stands in ``Setting.modes`` for each mode that a plugin brings
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from trinity.extend.kind import PLUGIN_MODE, Ability, Kind, Setting
 
-__all__ = ["KINDS"]
-
 _PORTS = "trinity.common.ports"
 _ALGORITHM = "trinity.algorithm"
 _BUFFER = "buffer.trainer_input.experience_buffer"

@@ -6,16 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-__all__ = [
-    "distribution_of",
-    "distribution_of_component",
-    "how_to_get",
-    "install_line",
-    "known_distributions",
-    "known_paths",
-    "stand_in_of",
-]
-
 Table = Literal["components", "commands", "import_paths", "classes"]
 
 

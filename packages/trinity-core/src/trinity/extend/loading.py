@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.record import PluginRecord
 
-__all__ = ["DATA_HOOKS", "hook_names", "load_plugin", "new_hook_caller", "refuse_other_shapes"]
-
 
 IMPORT_S = 60.0  # of a plugin's module, which names classes and imports none
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from trinity.errors import PluginError
 from trinity.extend.requirements import CORE, canonical
 
-__all__ = ["other_owner", "overwritten", "refuse_any_other_owner", "refuse_other_owner"]
-
 PACKAGE = Path(__file__).parents[1]
 OURS = "trinity_core"
 _FIRST_FILE = "trinity/__init__.py,"

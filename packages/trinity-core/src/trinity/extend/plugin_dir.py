@@ -31,16 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import ModuleType
 
-__all__ = [
-    "DEFAULT_FOLDER",
-    "AliasLoader",
-    "SiblingFinder",
-    "finder_of",
-    "folder_plugins",
-    "own_siblings",
-    "stand_in",
-]
-
 
 class AliasLoader:
     """Gives a module that is loaded under another name."""

@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from trinity.extend.manager import PluginManager
     from trinity.extend.record import PluginRecord
 
-__all__ = [
-    "PublishedModule",
-    "PublishedPathFinder",
-    "published_class",
-    "published_modules",
-    "published_name",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedModule:

@@ -12,8 +12,6 @@ from trinity.extend.requirements import canonical
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PluginRecord", "PluginState"]
-
 PluginState = Literal["ok", "disabled", "incompatible", "broken", "shadowed", "unloaded"]
 
 

@@ -13,8 +13,6 @@ from trinity.extend.manager import get_manager
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Registry"]
-
 T = TypeVar("T", bound=type)
 
 

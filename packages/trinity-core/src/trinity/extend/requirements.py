@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.record import PluginRecord
 
-__all__ = ["CORE", "canonical", "missing_requirements", "unmet_core_requirement"]
-
 CORE = "trinity-core"
 _ON_CORE = re.compile(r"trinity[-_.]+core(?![\w.-]*\w)", re.IGNORECASE)
 _CLAUSE = re.compile(r"\s*(<=|>=|<|>)\s*(\d+(?:\.\d+)*)\s*")

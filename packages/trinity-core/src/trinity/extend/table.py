@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.record import PluginRecord
 
-__all__ = ["ComponentTable"]
-
 
 class ComponentTable:
     """The components of one moment, and the rules of who is meant by a name."""

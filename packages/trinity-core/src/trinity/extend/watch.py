@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["HungPartError", "Watch"]
-
 LOOK_S = 1.0
 GRACE_S = 30.0  # from the error in the main thread until the program is ended
 _CORE = os.path.dirname(os.path.dirname(__file__)) + os.sep

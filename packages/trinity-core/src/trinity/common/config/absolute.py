@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.config import Config
 
-__all__ = ["expand_home", "make_absolute"]
-
 _OUTPUTS = {"checkpoint_root_dir", "input_save_path"}
 _INPUTS = {"path", "model_path", "critic_model_path", "chat_template_path"}
 _BUFFER = "buffer.trainer_input.experience_buffer"

@@ -9,15 +9,6 @@ from pydantic import BeforeValidator
 from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
 from trinity.errors import did_you_mean
 
-__all__ = [
-    "AlgorithmConfig",
-    "LossAggMode",
-    "OptimizerConfig",
-    "RolloutCorrectionConfig",
-    "RolloutCorrectionSetting",
-]
-
-
 _VERL = "trainers of verl"
 _WORDS: dict[str, dict[str, str]] = {
     "truncated_importance_sampling": {"rollout_is": "token"},

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.config.buffer import TasksetConfig
     from trinity.common.config.config import Config
 
-__all__ = ["arithmetic"]
-
 
 def arithmetic(config: Config) -> list[str]:
     """Return what a resolved configuration multiplies out to, one sentence per line."""

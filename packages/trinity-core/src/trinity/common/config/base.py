@@ -10,19 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from trinity.extend.ownership import refuse_other_owner
 
-__all__ = [
-    "ENGINES",
-    "GROUPS",
-    "SIDES",
-    "Lowercase",
-    "StrictModel",
-    "core",
-    "machine",
-    "not_yet",
-    "other",
-    "section",
-]
-
 #: Who reads a setting of an engine that not every engine has.
 ENGINES = "engines whose constructor names it"
 

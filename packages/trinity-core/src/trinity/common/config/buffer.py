@@ -9,23 +9,6 @@ from pydantic import AliasChoices
 
 from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
 
-__all__ = [
-    "BufferConfig",
-    "DataProcessorConfig",
-    "DataSelectorConfig",
-    "ExperienceBufferConfig",
-    "ExperiencePipelineConfig",
-    "ExplorerInput",
-    "FormatConfig",
-    "GenerationConfig",
-    "OperatorConfig",
-    "ReplayBufferConfig",
-    "TaskPipelineConfig",
-    "TasksetConfig",
-    "TrainerInput",
-]
-
-
 _SQL = "tasksets in SQL"
 
 

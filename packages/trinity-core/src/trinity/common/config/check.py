@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from trinity.common.config.problem import Problem
     from trinity.extend import PluginManager
 
-__all__ = ["check"]
-
 
 def check(
     config: Config,

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
-__all__ = ["ability_problems"]
-
 _BUFFER = "buffer.trainer_input.experience_buffer"
 _LOOKED_AT = frozenset({"storage", "trainer", "rollout_engine"})
 

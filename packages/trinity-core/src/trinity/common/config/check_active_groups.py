@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
-__all__ = ["active_group_problems", "replay_problems"]
-
 
 _STYLE = "sync_style fully_async"
 _OTHER = "or use sync_style fixed"

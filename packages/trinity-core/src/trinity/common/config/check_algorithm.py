@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.common.config.problem import Problem
     from trinity.extend import Component
 
-__all__ = ["algorithm_problems", "length_problems"]
-
 #: words that the runtime itself provides for every run
 _PROVIDED = frozenset(
     {"logprobs", "old_logprob", "rewards", "group", "history", "action_mask", "advantages"}
@@ -193,5 +191,6 @@ def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
 
 
 def has_reference(config: Config, parts: NamedParts) -> bool:
+    """Return whether the algorithm compares with the reference model, or does not say it."""
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     return not hasattr(algorithm, "setting") or bool(algorithm.setting("use_reference"))

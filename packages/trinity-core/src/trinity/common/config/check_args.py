@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from trinity.extend import Component
 
-__all__ = ["argument_problems"]
-
 _OF_EACH_ANSWER = frozenset({"self", *OFFERED})  # given by the workflow
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
-__all__ = ["memory_problems"]
-
 _SHOWN = 3
 _RANK = 32  # of the adapters that are named as a way out
 

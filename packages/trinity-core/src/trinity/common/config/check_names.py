@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from trinity.common.config.problem import Problem
     from trinity.extend import Component, Setting
 
-__all__ = [
-    "NamedPart",
-    "is_own",
-    "monitor_problems",
-    "name_problems",
-    "named_parts",
-    "problem_at",
-    "problems_of_parts",
-    "tasksets_in_use",
-]
-
 
 _INPUT = "buffer.explorer_input"
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
-__all__ = ["number_problems"]
-
 
 def number_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
     """Return what does not add up."""

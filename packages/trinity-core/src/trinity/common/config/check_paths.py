@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.problem import Problem
 
-__all__ = ["path_problems"]
-
 _MODEL = "model.model_path"
 _INPUT = "buffer.explorer_input"
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"

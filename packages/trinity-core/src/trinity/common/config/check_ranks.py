@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
-__all__ = ["rank_problems"]
-
 _ULYSSES = "trainer.ulysses_sequence_parallel_size"
 _OFFLOADS = ("param_offload", "optimizer_offload")
 

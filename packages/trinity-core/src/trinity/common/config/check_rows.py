@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.problem import Problem
 
-__all__ = ["FirstRow", "first_rows", "row_problems"]
-
 
 NUM_ROWS = 20
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.problem import Problem
 
-__all__ = ["support_problems", "with_published_names"]
-
 
 _INPUT = {"task_set": "taskset", "default_workflow": "default_workflow_type"}
 _TASKSET = {"default_workflow": "default_workflow_type"}

@@ -27,8 +27,6 @@ from trinity.common.config.run import (
 from trinity.common.config.synchronizer import SynchronizerConfig
 from trinity.common.config.trainer import TrainerConfig, switch
 
-__all__ = ["Config"]
-
 Action = Literal["warn", "stop", "rollback", "off"]  # of an advisor
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from yaml.nodes import Node  # type: ignore[import-untyped]
 
-__all__ = ["CUT", "Document", "read_document", "syntax_problem", "yaml_lines"]
-
 
 def yaml_lines(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
     """Return the line of every key by its dotted path, and what is wrong with the YAML itself."""

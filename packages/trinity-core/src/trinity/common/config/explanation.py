@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trinity.common.config.load import Reading
     from trinity.common.config.problem import Problem
 
-__all__ = ["further_problems", "load_or_explain"]
-
 
 def load_or_explain(
     path: str | os.PathLike[str],

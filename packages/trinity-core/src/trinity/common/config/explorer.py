@@ -15,8 +15,6 @@ from trinity.common.config.base import (
 )
 from trinity.common.config.inference_model import InferenceModelConfig
 
-__all__ = ["DynamicTimeoutConfig", "ExplorerConfig", "OverRolloutConfig", "db_path"]
-
 _RAY, _SERVE = "runs on Ray", "mode serve"
 _ASYNC = "sync style fully_async"
 _AHEAD = "sync styles other than fixed"

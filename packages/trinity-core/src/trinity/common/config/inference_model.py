@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from trinity.common.config.model import ModelConfig
     from trinity.extend import Component
 
-__all__ = ["InferenceModelConfig", "engine_arguments", "engine_parameters", "parameters_of"]
-
 
 class ExternalApiConfig(StrictModel):
     """``external_model_config``: ask an auxiliary model by an OpenAI-compatible API."""

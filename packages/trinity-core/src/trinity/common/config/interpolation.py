@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.problem import Source
 
-__all__ = ["resolved_values"]
-
 _RESOLVER = "trinity.env"
 _environment: ContextVar[Mapping[str, str]] = ContextVar("trinity_config_environment")
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.config import Config
 
-__all__ = ["changed_settings", "kept_files", "kept_settings", "remember_secrets", "shown_setting"]
-
 CONFIG, RESOLVED = "config.yaml", "resolved.json"
 _ROUNDS = 20_000  # of a digest: a password is not found by trying words
 _CUT_OFF = f":{MASK}@"  # a password that is not kept: clients look for it where they do without one

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.config import Config
 
-__all__ = ["Reading", "load_config", "read_config"]
-
 logger = logging.getLogger(__name__)
 ORIGINS = "origins.json"  # beside the configuration that a run keeps
 

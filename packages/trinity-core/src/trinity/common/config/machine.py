@@ -13,8 +13,6 @@ from pathlib import Path
 from trinity.common.config.memory import ModelShape, known_shape
 from trinity.common.config.model import model_file
 
-__all__ = ["Machine", "model_vocab", "probe"]
-
 _CPUINFO = Path("/proc/cpuinfo")
 #: what a driver of GPUs shows: two makers' on Linux, and Windows' for Linux inside it
 _GPU_DEVICES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")

@@ -37,16 +37,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "ModelShape",
-    "TrainerMemory",
-    "adapter_parameters",
-    "cache_tokens",
-    "engine_bytes",
-    "known_shape",
-    "usable",
-]
-
 RESERVED_BYTES = 2.0e9  # of a GPU: CUDA's context and NCCL's buffers
 USABLE = 0.92  # of the rest: what fragments is lost
 _OF_BFLOAT16 = 0.62  # of an activation's bytes: half of most, all of norms and soft-maxes

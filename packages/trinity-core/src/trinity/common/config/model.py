@@ -10,16 +10,6 @@ from typing import Any
 from trinity.common.config.base import StrictModel, core, not_yet, other, section
 from trinity.common.config.trainer import CRITIC
 
-__all__ = [
-    "ExternalModelConfig",
-    "LoRAConfig",
-    "ModelConfig",
-    "TinkerConfig",
-    "is_hub_id",
-    "model_file",
-]
-
-
 _ID = re.compile(r"([A-Za-z0-9_][\w.-]{0,95}/)?[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 
 

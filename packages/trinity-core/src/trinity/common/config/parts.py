@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.extend import Component, PluginManager
 
-__all__ = ["NamedParts", "default_args_of", "named_failure"]
-
 
 class NamedParts:
     """Looks components up for `resolve` and `check`; what cannot be found is None here.

@@ -15,17 +15,6 @@ if typing.TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-__all__ = [
-    "fields",
-    "is_number_at",
-    "known_keys",
-    "leaves",
-    "model_at",
-    "models_in",
-    "paths_ending_in",
-    "value_at",
-]
-
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every value below a section by its dotted path; empty lists and dicts are values."""

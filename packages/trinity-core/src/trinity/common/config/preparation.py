@@ -14,8 +14,6 @@ from trinity.common.config.resolve import resolve, resolve_stages
 if TYPE_CHECKING:
     from trinity.extend import PluginManager
 
-__all__ = ["prepared", "prepared_stages", "run_manager"]
-
 
 def prepared(config: Config) -> Config:
     """Return the configuration resolved for this machine; a workflow may still be missing.

@@ -10,8 +10,6 @@ from trinity.errors import ConfigError, NotSupportedYetError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Problem", "Source", "config_error", "listed"]
-
 
 Severity = Literal["error", "not_yet", "open", "notice"]
 

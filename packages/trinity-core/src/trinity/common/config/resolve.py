@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from trinity.common.config.machine import Machine
     from trinity.extend import PluginManager
 
-__all__ = [
-    "Resolution",
-    "resolve",
-    "resolve_endpoint",
-    "resolve_run",
-    "resolve_stages",
-    "stage_configs",
-]
-
 
 class Resolution:
     """A copy of a configuration that is being filled in.

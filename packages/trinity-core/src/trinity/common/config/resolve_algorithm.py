@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.resolve import Resolution
 
-__all__ = ["ALGORITHM_PARTS", "resolve_algorithm"]
-
 #: field of ``algorithm`` -> kind of component
 ALGORITHM_PARTS = {
     setting.path.removeprefix("algorithm."): kind.name

@@ -9,8 +9,6 @@ from trinity.common.config.buffer import ExperienceBufferConfig
 if TYPE_CHECKING:
     from trinity.common.config.resolve import Resolution
 
-__all__ = ["resolve_buffer"]
-
 _INPUT = "buffer.explorer_input"
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 

@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.resolve import Resolution
 
-__all__ = [
-    "default_sync_method",
-    "fit_one_process",
-    "gpu_share",
-    "num_gpus",
-    "num_ranks",
-    "plan_lines",
-    "resolve_gpus",
-    "resolve_memory",
-    "shares_gpu",
-    "trainer_capacity",
-    "trainer_memory",
-]
-
 _ENGINE = "explorer.rollout_model"
 _SHARE = f"{_ENGINE}.gpu_memory_utilization"
 _TOKENS = "trainer.max_token_len_per_gpu"

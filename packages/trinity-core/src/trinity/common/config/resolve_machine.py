@@ -9,8 +9,6 @@ from trinity.common.config.resolve_gpus import default_sync_method, resolve_gpus
 if TYPE_CHECKING:
     from trinity.common.config.resolve import Resolution
 
-__all__ = ["resolve_machine"]
-
 _ENGINE = "explorer.rollout_model"
 _WIDTH = f"{_ENGINE}.tensor_parallel_size"
 _ULYSSES = "trainer.ulysses_sequence_parallel_size"

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trinity.common.config.resolve import Resolution
 
-__all__ = ["FALLBACK_MAX_MODEL_LEN", "resolve_model"]
-
 FALLBACK_MAX_MODEL_LEN = 2048  # where neither the configuration nor the model says how long
 
 _LENGTH, _PROMPT, _RESPONSE = (

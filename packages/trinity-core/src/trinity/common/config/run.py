@@ -12,19 +12,6 @@ from trinity.common.config.buffer import BufferConfig, DataProcessorConfig
 from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.trainer import TrainerConfig
 
-__all__ = [
-    "ClusterConfig",
-    "DataJuicerServiceConfig",
-    "LogConfig",
-    "Mode",
-    "MonitorConfig",
-    "OtherMonitor",
-    "PluginsConfig",
-    "ServiceConfig",
-    "StageConfig",
-]
-
-
 #: null means the same as 0
 _Count = Annotated[int, BeforeValidator(lambda value: 0 if value is None else value)]
 

@@ -9,8 +9,6 @@ from trinity.common.config.config import Config
 if TYPE_CHECKING:
     from trinity.extend import PluginManager
 
-__all__ = ["ACCEPTED", "NAMES", "json_schema"]
-
 #: (section, field) -> kind of component that the field names
 NAMES = {
     ("AlgorithmConfig", "algorithm_type"): "algorithm",

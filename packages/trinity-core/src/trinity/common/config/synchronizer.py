@@ -8,8 +8,6 @@ from pydantic import BeforeValidator
 
 from trinity.common.config.base import GROUPS, SIDES, Lowercase, StrictModel, core, machine, other
 
-__all__ = ["SynchronizerConfig"]
-
 _METHODS = {"online": "nccl", "offline": "checkpoint"}
 _STYLES = {"dynamic_by_explorer": "explorer_driven", "dynamic_by_trainer": "trainer_driven"}
 

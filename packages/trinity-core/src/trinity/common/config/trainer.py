@@ -18,20 +18,6 @@ from trinity.common.config.base import (
     section,
 )
 
-__all__ = [
-    "CRITIC",
-    "RANKS",
-    "SHARDED",
-    "WHOLE",
-    "CriticConfig",
-    "CriticOptimizerConfig",
-    "EarlyStoppingConfig",
-    "KeepBestConfig",
-    "MegatronParallelConfig",
-    "TrainerConfig",
-]
-
-
 CRITIC = "algorithms with a critic"
 
 

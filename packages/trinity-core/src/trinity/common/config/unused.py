@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _ASYNC, _AHEAD = "sync style fully_async", "sync styles other than fixed"  # in used_by
 
-__all__ = ["note_unused"]
-
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 _SHARING = {"fsdp", "fsdp2"}
 # Several GPUs and no number of ranks: only who starts the run knows whether it is over Ray.

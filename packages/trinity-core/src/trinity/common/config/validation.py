@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.problem import Source
 
-__all__ = ["fitting", "problems_of"]
-
 _MOST_ROUNDS = 5
 
 

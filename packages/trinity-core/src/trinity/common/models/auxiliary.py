@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import RolloutEngine, RunKey
 
-__all__ = ["Auxiliary", "AuxiliaryModel", "ExternalModel", "auxiliary_client", "wrapper_of"]
-
 _WRAPPER = "trinity_model"  # of a client: the wrapper behind it
 
 

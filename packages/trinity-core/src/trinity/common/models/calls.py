@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from trinity.common.models.settings import ModelSettings, Sampling
     from trinity.common.ports import Completion, GenerationRequest, RolloutEngine, RunKey
 
-__all__ = ["PendingCall", "RunCalls", "RunRequests", "end_ids"]
-
 
 class RunRequests:
     """Which run a model wrapper and its clones belong to; counts their requests.

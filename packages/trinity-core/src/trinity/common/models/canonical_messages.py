@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from trinity.common.models.chat_format import Message
 
-__all__ = ["canonical_messages"]
-
 
 def canonical_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages as chat templates read them.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_history import ChatHistory, RecordedChat
     from trinity.common.models.recorded_calls import RecordedCall
 
-__all__ = ["chains_of", "experiences_of_chat"]
-
 
 def chains_of(calls: Sequence[RecordedCall]) -> list[Experience]:
     """Return one experience for each unbroken chain of replies, of calls in their order.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config.model import ModelConfig
 
-__all__ = ["ChatFormat", "Message", "rendered_plain", "reply_prefix"]
-
 Message = Mapping[str, Any]  # Any: role and content are text, tool calls are nested
 
 _SHORT_ID = 9

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.ports import Completion
 
-__all__ = ["ChatHistory", "Prompt", "RecordedChat", "Spans", "conversation_after", "make_prompt"]
-
 Spans = tuple[tuple[int, int], ...]  # (first token, version of the weights), in order
 PLAIN_TEXT = Chat(messages=(), is_plain_text=True)
 

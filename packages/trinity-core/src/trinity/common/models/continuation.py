@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
     from trinity.common.models.chat_history import RecordedChat
 
-__all__ = ["BREAKS", "Break", "Continuation", "continuation_of"]
-
 #: why a recorded reply is not gone on with by its ids
 Break = Literal[
     "rewritten",

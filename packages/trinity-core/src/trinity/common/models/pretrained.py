@@ -12,8 +12,6 @@ from trinity.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["load_pretrained", "no_progress_bars"]
-
 _Part = TypeVar("_Part")
 _HUB_TIMEOUT_S = 20.0
 

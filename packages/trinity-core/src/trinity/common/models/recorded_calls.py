@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.ports import Completion, RunKey
     from trinity.common.ports.request import ParsedReply
 
-__all__ = ["REPLY_NAMES", "CallRecorder", "RecordedCall", "ids_tensor", "order_of", "version_info"]
-
 REPLY_NAMES = "reply_names"  # in info: which calls an experience holds the replies of
 
 

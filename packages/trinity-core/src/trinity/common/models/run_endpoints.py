@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.common.ports import Endpoint, EndpointOpener, RunSession
 
-__all__ = ["RunEndpoints"]
-
 
 class RunEndpoints:
     """The endpoints of the run that a model wrapper belongs to.

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from trinity.common.workflows.task import Task
 
-__all__ = ["ModelSettings", "Sampling"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelSettings:

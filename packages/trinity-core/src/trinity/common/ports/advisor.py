@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Advice", "Advisor", "Observation"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:

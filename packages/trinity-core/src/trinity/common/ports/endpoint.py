@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from trinity.common.models.model import ModelWrapper
     from trinity.errors import ModelError
 
-__all__ = ["Endpoint", "EndpointOpener", "RunSession"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
     from trinity.common.weight_digest import WeightDigest
 
-__all__ = ["InFlight", "RolloutEngine"]
-
 #: What becomes of the replies that are under way when weights come.
 InFlight = Literal["finish", "abort", "keep"]
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["PriorityFn"]
-
 
 class PriorityFn(ABC):
     """Judges experiences that were written together. Made with its own arguments."""

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports.tasks import RowValues
 
-__all__ = ["ExperienceOperator", "ExperienceProcessor", "OperatorPort"]
-
 
 class ExperienceProcessor(Protocol):
     """Takes the experiences of an explore step on their way to the buffer."""

@@ -11,17 +11,6 @@ if TYPE_CHECKING:
 
     from trinity.common.ports.weights import WeightVersion
 
-__all__ = [
-    "Completion",
-    "GenerationRequest",
-    "ParsedReply",
-    "ReplyParser",
-    "RunKey",
-    "Structure",
-    "ToolCall",
-    "new_call_id",
-]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class RunKey:

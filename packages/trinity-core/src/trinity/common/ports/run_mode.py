@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from trinity.common.models.chat_format import ChatFormat
 
-__all__ = ["RunMode"]
-
 
 class RunMode(Protocol):
     """A mode beside ``both``, ``explore``, ``train`` and ``bench``, in one process (``--local``).

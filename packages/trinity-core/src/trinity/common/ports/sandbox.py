@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-__all__ = ["Sandbox"]
-
 
 class Sandbox(Protocol):
     """Runs commands where they can read and write only what they are given.

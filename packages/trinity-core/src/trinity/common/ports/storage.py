@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = [
-    "ExperienceSink",
-    "Peers",
-    "Stateful",
-    "Storage",
-    "StorageReport",
-    "StorageUse",
-    "StrategySource",
-]
-
 
 class ExperienceSink(Protocol):
     """Takes experiences from the explorer."""

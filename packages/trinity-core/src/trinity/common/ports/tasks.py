@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from trinity.common.workflows.task import Task
 
-__all__ = ["EvaluationSet", "RowValues", "TaskReader", "TaskSelector"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowValues:

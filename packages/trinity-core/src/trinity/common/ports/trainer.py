@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
     from trinity.common.weight_digest import WeightDigest
 
-__all__ = ["SyncMethod", "Trainer"]
-
 
 class Trainer(ABC):
     """Makes one optimizer step of each batch.
