@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import threading
 
 from markupsafe import Markup
 
@@ -29,6 +31,28 @@ def test_pages_are_drawn_beside_the_loop_that_answers(built, browse, monkeypatch
 
     assert seen
     assert not any(seen)
+
+
+def test_a_table_of_many_runs_comes_at_once_and_tells_which_it_has_not_read(
+    built, browse, tmp_path
+) -> None:
+    built.metrics({"step": 1, "role": "trainer", "actor/loss": 0.5})
+    for number in range(11):
+        shutil.copytree(built.path, tmp_path / "many" / f"run-{number:02}")
+    page = browse(tmp_path / "many")
+
+    first = page.html("/")
+    for thread in threading.enumerate():
+        if thread.name == "trinity-view-rows":
+            thread.join(30)
+    whole = page.html("/")
+
+    assert "3 of 11 runs are still being read" in first
+    assert 'http-equiv="refresh"' in first
+    assert ("run-07" in first, "run-08" in first) == (True, False)
+    assert "still being read" not in whole
+    assert 'http-equiv="refresh"' not in whole
+    assert all(f"run-{number:02}" in whole for number in range(11))
 
 
 def test_the_calls_of_a_try_are_shown_a_hundred_on_a_page(built, browse) -> None:

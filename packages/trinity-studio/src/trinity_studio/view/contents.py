@@ -34,6 +34,7 @@ __all__ = ["Contents", "experiences_in"]
 
 PER_PAGE = 16
 _STEPS = 60
+_MOST_UNREAD = 8  # runs that a page waits for; the others are read behind it
 _MOST_RUNS = 12  # whose charts stand below the table
 _CALLS = 100  # of a rollout, or of a run of a service
 _TASKS_PER_PAGE = 6  # whole groups are read, whatever is drawn of them
@@ -50,12 +51,16 @@ class Contents:
         self._servers = servers
 
     def index(self, runs: Sequence[Run], *, query: QueryParams) -> Values:
-        """Return the runs in a table, and in the same charts unless there are many."""
-        found = table_of(runs, query=query)
+        """Return the runs in a table, and in the same charts unless there are many.
+
+        Of many that were never read the first page has some, and ``num_unread`` of the others.
+        """
+        found = table_of(runs, query=query, most_unread=_MOST_UNREAD)
         places = [row["place"] for row in found["rows"]]
         given = {int(one) for one in query.getlist("run") if one.isdecimal() and len(one) < 9}
         chosen = {place: runs[place] for place in places if not given or place in given}
-        charts = compared(chosen) if len(chosen) <= _MOST_RUNS else []
+        is_drawn = len(chosen) <= _MOST_RUNS and not found["num_unread"]
+        charts = compared(chosen) if is_drawn else []
         return found | {"charts": charts, "chosen": chosen, "most_runs": _MOST_RUNS}
 
     def overview(self, run: Run, request: Request | None = None) -> Values:

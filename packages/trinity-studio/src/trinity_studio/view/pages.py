@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -17,7 +18,7 @@ from trinity_studio.view.contents import Contents, experiences_in
 from trinity_studio.view.downloads import csv_response, series
 from trinity_studio.view.folder_views import template_loader
 from trinity_studio.view.ledger import read_ledger
-from trinity_studio.view.runs_table import runs_csv
+from trinity_studio.view.runs_table import read_rows, runs_csv
 from trinity_studio.view.shown import number, shown
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class Pages:
         self._contents = Contents(None if may_ask_servers else frozenset(self._ledgers))
         self._folders = list(folders)
         self._drawing = environment(folders)
+        self._reader = Thread()  # of the runs that a page did not wait for
 
     def routes(self) -> dict[str, Page]:
         """Return each page by its address."""
@@ -159,9 +161,14 @@ class Pages:
         self._look_again()
         names = [one.name for one in self._ledgers]
         folders = [one.name for one in self._folders]
-        return {"ledgers": names, "folders": folders} | self._contents.index(
-            self._runs, query=request.query_params
-        )
+        found = self._contents.index(self._runs, query=request.query_params)
+        if found["num_unread"] and not self._reader.is_alive():
+            runs = list(self._runs)
+            self._reader = Thread(
+                name="trinity-view-rows", target=read_rows, args=(runs,), daemon=True
+            )
+            self._reader.start()
+        return {"ledgers": names, "folders": folders} | found
 
     def _csv(self, request: Request) -> Response:
         return csv_response(runs_csv(self._runs, query=request.query_params), name="runs.csv")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -68,25 +69,50 @@ def read_provenance(directory: Path) -> Provenance:
     found.starts = _read(directory / FILES[3], _lines, list, found) or []
     if config:
         found.values = {str(path): value for path, value in flat(kept_settings(config, directory))}
-        found.masker = Masker({*known_secrets(), *secrets_of(found.values, env={})})
-        found.settings = [
-            (str(path), str(found.masker.setting(str(path), value)), str(origin))
-            for path, value in flat(config)
-            for origin in [(origins or {}).get(path, "")]
-        ]
-        found.leaves = {
-            path: str(found.masker.setting(path, value))
-            for top, whole in flat(config)
-            for path, value in _leaves(str(top), whole)
-        }
-        found.written = {
-            path
-            for top, whole in flat(config)
-            if _WRITTEN.fullmatch(str((origins or {}).get(top, "")))
-            for path, _ in _leaves(str(top), whole)
-        }
+        secrets = frozenset(known_secrets()).union(
+            *(_secrets_of(path, value) for path, value in found.values.items())
+        )
+        found.masker = Masker(secrets)
+        for top, whole in flat(config):
+            origin = str((origins or {}).get(top, ""))
+            leaves = dict(_leaves(str(top), whole))
+            texts = {path: _shown(secrets, path, value) for path, value in leaves.items()}
+            alone = texts.get(str(top))
+            text = _shown(secrets, str(top), whole) if alone is None else alone
+            found.settings.append((str(top), text, origin))
+            found.leaves |= texts
+            if _WRITTEN.fullmatch(origin):
+                found.written |= leaves.keys()
     found.plugins = [row for row in plugins or [] if isinstance(row, dict)]
     return found
+
+
+def _secrets_of(path: str, value: Any) -> frozenset[str]:
+    """Return the secrets of a setting."""
+    return (
+        _known_secrets_of(path, value) if isinstance(value, _PLAIN) else _new_secrets(path, value)
+    )
+
+
+def _new_secrets(path: str, value: Any) -> frozenset[str]:
+    return frozenset(secrets_of({path: value}, env={}))
+
+
+def _shown(secrets: frozenset[str], path: str, value: Any) -> str:
+    """Return a setting as people may see it."""
+    known = _known_text if isinstance(value, _PLAIN) else _new_text
+    return known(secrets, path, value)
+
+
+def _new_text(secrets: frozenset[str], path: str, value: Any) -> str:
+    return str(_masker(secrets).setting(path, value))
+
+
+# Runs differ in a few settings: the others are looked through once. `typed`: 1 is not True.
+_PLAIN = (str, int, float, bool, type(None))
+_masker = lru_cache(maxsize=64)(Masker)
+_known_text = lru_cache(maxsize=1 << 14, typed=True)(_new_text)
+_known_secrets_of = lru_cache(maxsize=1 << 14, typed=True)(_new_secrets)
 
 
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Values = dict[str, Any]  # Any: what a template draws
 
-__all__ = ["COLUMNS", "row_of", "runs_csv", "table_of"]
+__all__ = ["COLUMNS", "read_rows", "row_of", "runs_csv", "table_of"]
 
 _MOST_KEYS = 8  # columns of settings on the page; the CSV has all
 #: column, its title
@@ -61,15 +61,28 @@ def row_of(run: Run) -> Values:
     }
 
 
-def table_of(runs: Sequence[Run], *, query: Mapping[str, str]) -> Values:
+def read_rows(runs: Sequence[Run]) -> None:
+    """Read the runs of which there is no row yet; a table then has them at once."""
+    for run in runs:
+        if run.row is None:
+            _with_settings(0, run)
+
+
+def table_of(
+    runs: Sequence[Run], *, query: Mapping[str, str], most_unread: int | None = None
+) -> Values:
     """Return the rows that are wanted, in the order that is wanted.
 
     Args:
         runs: all of them; the number of one is its place.
         query: ``q``, words that all have to stand in a row; ``sort``, a column or a setting;
             ``down``, whether the largest comes first.
+        most_unread: so many runs are read that were not read before, and ``num_unread`` is how
+            many are left out; None: all are read.
     """
-    rows = [_with_settings(place, run) for place, run in enumerate(runs)]
+    unread = [place for place, run in enumerate(runs) if run.row is None]
+    later = set(unread[most_unread:] if most_unread is not None else ())
+    rows = [_with_settings(place, run) for place, run in enumerate(runs) if place not in later]
     all_keys = _keys(rows)
     words = query.get("q", "").lower().split()
     wanted = [row for row in rows if all(word in _text(row, all_keys) for word in words)]
@@ -86,7 +99,8 @@ def table_of(runs: Sequence[Run], *, query: Mapping[str, str]) -> Values:
         "q": query.get("q", ""),
         "sort": sort,
         "is_down": query.get("down") == "1",
-        "num_runs": len(rows),
+        "num_runs": len(runs),
+        "num_unread": len(later),
         "has_notes": any(row["notes"].tags or row["notes"].note for row in rows),
     }
 
