@@ -155,14 +155,15 @@ def run_one(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def _in_fork(case: Case, folder: Path) -> None:
-    import advisor_zoo_parts
+    from advisor_zoo_new_parts import TRAINERS as NEW_TRAINERS
+    from advisor_zoo_parts import TRAINERS
     from trinity.common.config import Config
     from trinity.runtime import stage_record
     from trinity.runtime.run import run
     from trinity.trainer.torch_trainer import TorchTrainer
 
     stage_record.plots_of = lambda *_, **__: ()  # takes as long as the run
-    wrong = advisor_zoo_parts.TRAINERS.get(case.settings.get(TRAINER, ""))
+    wrong = (TRAINERS | NEW_TRAINERS).get(case.settings.get(TRAINER, ""))
     if wrong is not None:
         TorchTrainer.train_step = wrong(TorchTrainer.train_step)
     log = (folder / "logs" / f"{case.name}.txt").open("w")
@@ -195,7 +196,7 @@ def line_of(case: Case, directory: Path) -> dict[str, Any]:
 
 def import_what_is_needed(model: Path | None = None) -> None:
     """Import once what each fork needs."""
-    import advisor_zoo_parts  # noqa: F401 -- registers them
+    import advisor_zoo_new_parts  # noqa: F401 -- registers them, and those of the other file
     import transformers.models.qwen3.modeling_qwen3  # noqa: F401
     import trinity.runtime.build  # noqa: F401
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -340,7 +341,9 @@ def main() -> None:
     """Run a command of this file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("run", "again", "table", "list"))
-    parser.add_argument("--half", choices=("tuning", "held_out", "third"), default="tuning")
+    parser.add_argument(
+        "--half", choices=("tuning", "held_out", "third", "new_kinds"), default="tuning"
+    )
     parser.add_argument("--to", type=Path, required=True)
     parser.add_argument("--only", default="")
     given = parser.parse_args()

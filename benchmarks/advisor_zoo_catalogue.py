@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from advisor_zoo_new_kinds import (
+    ALGORITHM,
+    ENGINE,
+    LEARNING_RATE,
+    LR,
+    NEW_KINDS,
+    REWARD,
+    REWARD_ARGS,
+    TRAINER,
+    WORKFLOW,
+    WORKFLOW_ARGS,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-LR = 0.03
-REWARD = "buffer.explorer_input.taskset.default_reward_fn_type"
-REWARD_ARGS = "buffer.explorer_input.taskset.reward_fn_args"
-WORKFLOW = "buffer.explorer_input.taskset.default_workflow_type"
-WORKFLOW_ARGS = "buffer.explorer_input.taskset.workflow_args"
-LEARNING_RATE = "algorithm.optimizer.lr"
-ALGORITHM = "algorithm.algorithm_type"
-ENGINE = "explorer.rollout_model.engine_type"
-TRAINER = "TRAINER"  # a wrong trainer in the place of the real one
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Case:
     Attributes:
         name: of it.
         kind: of pathology; of a healthy run its task.
-        half: ``tuning`` or ``held_out``; of more healthy runs ``third``.
+        half: ``tuning`` or ``held_out``; of more healthy runs ``third``; ``new_kinds``.
         settings: what differs from the base, by dotted path.
         is_sick: whether something is wrong.
         expects: the advisors that name what is wrong; others count as detections too, apart.
@@ -45,7 +48,7 @@ class Case:
 
 def pathologies() -> Iterator[Case]:
     """Yield the sick runs: two of a kind, and a kind is in one half."""
-    for half, kinds in (("tuning", _TUNING), ("held_out", _HELD_OUT)):
+    for half, kinds in (("tuning", _TUNING), ("held_out", _HELD_OUT), ("new_kinds", NEW_KINDS)):
         for kind, (expects, variants) in kinds.items():
             for number, settings in enumerate(variants, start=1):
                 yield Case(
@@ -253,6 +256,15 @@ _HEALTHY = {  # task -> its settings; each half has tasks and algorithms of its 
         },
         "algorithms": ("grpo", "gspo", "ppo", "cispo"),
         "seeds": (21, 22, 23),
+    },
+    "new_kinds": {
+        "tasks": {
+            "punctuation": {REWARD_ARGS: {"kind": "punctuation"}},
+            "half lower": {REWARD: "zoo_half", REWARD_ARGS: {"kind": "lower", "least": 0.3}},
+            "consonants": {REWARD_ARGS: {"kind": "consonants"}},
+        },
+        "algorithms": ("rloo", "opmd", "dapo", "sapo"),
+        "seeds": (31, 32, 33),
     },
 }
 

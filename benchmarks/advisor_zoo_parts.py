@@ -42,6 +42,8 @@ KINDS = {
     "upper": lambda one: "A" <= one <= "Z",
     "ascii": lambda one: "!" <= one <= "~",
     "vowels": lambda one: one in "aeiouAEIOU",
+    "punctuation": lambda one: one in "!\"#$%&'()*+,-./:;<=>?@",
+    "consonants": lambda one: one in "bcdfghjklmnpqrstvwxz",
 }
 
 

@@ -83,6 +83,9 @@ def test_the_best_checkpoints_of_a_run_that_collapses_stay(
     best, value = re.search(told, status).groups()
     told = rf"best by trainer.keep_best: \S+/{best}/actor/huggingface \({value}\)\n"
     assert re.search(told, said)
+    again = trinity("run", "--local", *collapsing).stdout
+    assert "run: finished (already)" in again
+    assert re.search(told, again)
     newest = trinity("export", run_dir, "--to", tmp_path / "newest").stdout
     assert f"note: the best checkpoint by {NAME} is {best} (" in newest
     chosen = trinity("export", run_dir / best, "--to", tmp_path / "best").stdout

@@ -97,6 +97,7 @@ class StageRecord:
             "seconds": float(self._before.get("seconds", 0.0)) + self._seconds(),
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,
+            **({"best": progress.best} if progress.best else {}),
             "buffer": self._counts(),
             **({"audit": self.found} if self.found else {}),
             **({"findings": self.advice} if self.advice else {}),
@@ -150,9 +151,8 @@ class StageRecord:
 
     def _guarantee(self) -> Determinism:
         assert self.parts is not None
-        if self._timed_out_step is not None:
-            return LEAST
-        return determinism_of(self._config, self.parts.manager)
+        has_timed_out = self._timed_out_step is not None
+        return LEAST if has_timed_out else determinism_of(self._config, self.parts.manager)
 
     def _seconds(self) -> float:
         return time.perf_counter() - self._began

@@ -85,6 +85,7 @@ def finished_before(
         evaluation=before["evaluation"],
         buffer=before.get("buffer", {}),
         checkpoint=latest.path if latest else None,
+        best=tuple((value, step) for value, step in before.get("best", ())),
         plots=tuple(sorted(rundir.plots.glob("*.png"))),
         was_finished_before=True,
     )

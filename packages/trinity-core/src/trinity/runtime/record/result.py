@@ -55,8 +55,7 @@ class RunResult:
     @property
     def exit_code(self) -> int:
         """Return 0 for a finished run, 130 for an interrupted one, 1 otherwise."""
-        codes = {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}
-        return codes.get(self.status, 1)
+        return {RunStatus.FINISHED: 0, RunStatus.INTERRUPTED: 130}.get(self.status, 1)
 
 
 def closing_lines(result: RunResult) -> list[str]:
