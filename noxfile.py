@@ -8,7 +8,6 @@ are ``wheels`` and ``minimums``, which exist to start from nothing, and ``monito
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import re
@@ -17,59 +16,29 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nox
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
+from environments import (
+    ALFWORLD,
+    BUILT,
+    CONSTRAINTS,
+    DISTRIBUTIONS,
+    EDITABLE,
+    EXTRAS,
+    GROUPS,
+    QUIET_PIP,
+    ROOT,
+    shared_environment,
+)
 
 nox.needs_version = ">=2024.10"
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.default_venv_backend = "venv"
 
-ROOT = Path(__file__).resolve().parent
-SHARED = ROOT / ".nox" / "shared"
-CONSTRAINTS = ROOT / "constraints.txt"
 TORCH = next(one for one in CONSTRAINTS.read_text().split() if one.startswith("torch=="))
 MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
-FOR_RUNS = (
-    "packages/trinity-core",
-    "packages/trinity-testing",
-    "plugins/trinity-algorithms",
-    "plugins/trinity-debug",
-    "plugins/trinity-ledger",
-    "plugins/trinity-serve",
-)
-DISTRIBUTIONS = (
-    *FOR_RUNS,
-    "packages/trinity-lab",
-    "packages/trinity-studio",
-    "packages/trinity-tinker",
-    "plugins/trinity-agents-agentscope",
-    "plugins/trinity-algo-opmd",
-    "plugins/trinity-compat-rft",
-    "plugins/trinity-envs-harbor",
-    "plugins/trinity-envs-openenv",
-    "plugins/trinity-envs-verifiers",
-    "plugins/trinity-envs-webshop",
-    "plugins/trinity-monitors",
-    "plugins/trinity-sandbox",
-)
-# In no shared environment: where a GPU is, an installed engine for GPUs is taken by every run, and
-# the engine of ALFWorld is compiled, which takes two minutes and a C++ compiler.
-ALFWORLD = "plugins/trinity-envs-alfworld"
-BUILT = (*DISTRIBUTIONS, ALFWORLD, "plugins/trinity-engine-vllm")
-EXTRAS = {"packages/trinity-core": "[lora,structured]"}  # what tests cover and users choose
-EDITABLE = {folder: ["-e", f"{folder}{EXTRAS.get(folder, '')}"] for folder in DISTRIBUTIONS}
-GROUPS = {  # what each installs; run: what every command of a run needs
-    "run": [*itertools.chain(*(("-e", folder) for folder in FOR_RUNS))],
-    "dev": [*itertools.chain(*EDITABLE.values()), "-e", ".[dev]"],
-    "docs": ["-e", ".[docs]"],
-}
-QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
-
 # One thread for small models; nothing is fetched while a test or an example runs.
 RUN_ENV = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -512,56 +481,3 @@ def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     session.run(python, "-m", "compileall", "-q", *sources)
     session.run(python, "-c", IMPORTED_BY_TESTS, env={**RUN_ENV, **written})
     session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})
-
-
-def shared_environment(session: nox.Session, *groups: str) -> Path:
-    """Return the folder of the programs of .nox/shared, with these groups installed in it."""
-    if sys.version_info < (3, 11):  # noqa: UP036 -- nox itself may run on an older one
-        session.error(f"Trinity needs Python 3.11 or newer; nox runs on {sys.version.split()[0]}")
-    bin_dir = SHARED / ("Scripts" if os.name == "nt" else "bin")
-    if not (bin_dir / "python").exists() and not (bin_dir / "python.exe").exists():
-        session.run(sys.executable, "-m", "venv", "--clear", SHARED, external=True)
-    stamps = {SHARED / f"{group}.stamp": fingerprint(group) for group in groups}
-    if any(not path.exists() or path.read_text() != wanted for path, wanted in stamps.items()):
-        session.log(f"installing {' and '.join(groups)} into {SHARED}; minutes the first time")
-        install(session, bin_dir, *groups)
-        for path, wanted in stamps.items():
-            path.write_text(wanted)
-    return bin_dir
-
-
-def install(session: nox.Session, bin_dir: Path, *groups: str) -> None:
-    """Install what the groups need from others; then ours, with the hatchling that came first."""
-    needed = ["hatchling", "editables", *itertools.chain(*map(needs, groups))]
-    ours = [name.partition("[")[0] for group in groups for name in GROUPS[group] if name != "-e"]
-    pip = (bin_dir / "python", *QUIET_PIP)
-    programs = os.environ.get("PATH", "")  # noqa: TID251 -- passed on, with ours before it
-    env = {"PATH": f"{bin_dir}{os.pathsep}{programs}"}  # what is compiled calls "python"
-    foreign = ("-c", CONSTRAINTS, "--no-compile", *dict.fromkeys(needed))  # few are imported
-    session.run(*pip, *foreign, env=env, external=True)
-    editable = itertools.chain(*(("-e", name) for name in dict.fromkeys(ours)))
-    session.run(*pip, "--no-deps", "--no-build-isolation", *editable, env=env, external=True)
-
-
-def needs(group: str) -> list[str]:
-    """Return the requirements of a group's distributions, without our own."""
-    found: list[str] = []
-    for project, extras in projects(group):
-        found += project.get("dependencies", [])
-        for extra in extras:
-            found += project["optional-dependencies"][extra]
-    return [one for one in found if not one.startswith("trinity-")]
-
-
-def projects(group: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Yield the table of each distribution of a group, and the extras that are asked for."""
-    for name in filter("-e".__ne__, GROUPS[group]):
-        folder, _, extras = name.removesuffix("]").partition("[")
-        table = nox.project.load_toml(ROOT / folder / "pyproject.toml")["project"]
-        yield table, [*filter(None, extras.split(","))]
-
-
-def fingerprint(group: str) -> str:
-    """Return a digest of all that decides what a group installs."""
-    wanted = [CONSTRAINTS.read_text(), *map(str, projects(group))]
-    return hashlib.sha256("\0".join(wanted).encode()).hexdigest()

@@ -12,24 +12,12 @@ What went is counted in the file.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import logging
-import sqlite3
-import threading
 import time
-from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from trinity.common.experience import Experience
-from trinity.errors import DataError
-from trinity_ledger.sqlite_file import (
-    connect,
-    refuse_damaged,
-    refuse_damaged_wal,
-    transaction,
-)
 
 from trinity_serve.forgetting import forget, forgotten, num_lost
 from trinity_serve.ports import (
@@ -41,58 +29,20 @@ from trinity_serve.ports import (
     ServedRun,
 )
 from trinity_serve.reply_digests import (
-    ADDED,
     OF_REWARD,
     damage_of,
     exchange_digest,
-    seal_all,
     seal_reward,
 )
+from trinity_serve.run_file import RunFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 logger = logging.getLogger("trinity.serve")
 
-_FORMAT = 5
-_SCHEMA = """
-CREATE TABLE service (id TEXT NOT NULL, directory TEXT NOT NULL);
-CREATE TABLE runs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,
-    is_named INTEGER NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL, last_call REAL NOT NULL
-);
-CREATE INDEX open_runs ON runs (last_call) WHERE state = 'open';
-CREATE INDEX owners ON runs (owner, last_call);
-CREATE INDEX unnamed ON runs (owner, state) WHERE is_named = 0;
-CREATE TABLE exchanges (
-    run INTEGER NOT NULL, request INTEGER NOT NULL, agent TEXT NOT NULL,
-    num_experiences INTEGER NOT NULL, experiences BLOB NOT NULL, PRIMARY KEY (run, request)
-);
-CREATE TABLE rewards (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, agent TEXT NOT NULL,
-    reward REAL NOT NULL, metrics TEXT NOT NULL, in_commit INTEGER, step INTEGER,
-    num_failures INTEGER NOT NULL DEFAULT 0, UNIQUE (run, agent)
-);
-CREATE INDEX waiting_rewards ON rewards (in_commit) WHERE step IS NULL;
-"""
-# The part of the schema that is about it; what each statement makes is not there before.
-_FORGETTING = """
-ALTER TABLE rewards ADD COLUMN is_forgotten INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX kept_rewards ON rewards (step) WHERE is_forgotten = 0;
-CREATE INDEX runs_over ON runs (last_call) WHERE state != 'open';
-CREATE TABLE forgotten (what TEXT PRIMARY KEY, count INTEGER NOT NULL);
-"""
-_REWARDED = """
-ALTER TABLE runs ADD COLUMN last_reward REAL NOT NULL DEFAULT 0;
-"""
-_LACKS = {  # what earlier formats have not
-    2: _FORGETTING + _REWARDED + ADDED,
-    3: _REWARDED + ADDED,
-    4: ADDED,
-}
 AT_ONCE = 100  # rewards, and runs, that are forgotten in one go: a call may wait for it
-SHOWN = 3  # damaged rewards in a message
 MAX_FAILURES = 2  # what cannot be processed as often is set aside
 _NUM_OF_REWARD = f"SELECT COALESCE(SUM(num_experiences), 0) FROM exchanges WHERE {OF_REWARD}"
 _IS_DUE = f"step IS NULL AND in_commit IS NOT NULL AND num_failures < {MAX_FAILURES}"
@@ -103,150 +53,6 @@ FROM rewards JOIN runs ON runs.number = run
 WHERE {_IS_DUE} AND in_commit = (SELECT MIN(in_commit) FROM rewards WHERE {_IS_DUE})
 ORDER BY rewards.number
 """
-
-
-class _RunFile:
-    """The file, opened; any thread may use it.
-
-    Args:
-        path: of it; its folder is made.
-        service: the identity of whose runs it holds.
-        directory: where those are known, for who reads an error.
-        is_expected: whether a start before this one had it; see ``SqliteRunStore``.
-
-    Raises:
-        DataError: it cannot be opened, is damaged or something else, or is another service's.
-
-    Attributes:
-        db: for use inside of :meth:`reading` and :meth:`writing`.
-    """
-
-    def __init__(self, path: Path, *, service: str, directory: str, is_expected: bool) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._held: IO[str] | None = None
-        self._is_closed = False
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            refuse_damaged_wal(path)
-            self._held = _held(path)
-            self.db = connect(path)
-        except (OSError, sqlite3.Error) as error:
-            raise self._failed(error) from error
-        try:
-            with self.reading():
-                self.db.execute("PRAGMA synchronous = NORMAL")
-                refuse_damaged(self.db, name=str(path))
-            with self.writing():
-                self._check(service, directory, is_expected=is_expected)
-            with self.reading():
-                self.db.execute("PRAGMA journal_mode = WAL")
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Free the file; safe to call twice."""
-        with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self.db.close()
-                if self._held is not None:
-                    self._held.close()
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read what is inside as one.
-
-        Raises:
-            DataError: the file cannot be used.
-        """
-        with self._lock:
-            try:
-                yield
-            except sqlite3.Error as error:
-                raise self._failed(error) from error
-
-    @contextmanager
-    def writing(self, *, is_durable: bool = False) -> Iterator[None]:
-        """Write all that is inside, or nothing of it.
-
-        Raises:
-            DataError: the file cannot be used.
-        """
-        with self.reading(), transaction(self.db, writes=True, is_durable=is_durable):
-            yield
-
-    def _check(self, service: str, directory: str, *, is_expected: bool) -> None:
-        version = self.db.execute("PRAGMA user_version").fetchone()[0]
-        if not self.db.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()[0]:
-            if is_expected:
-                logger.warning(
-                    "%s is empty or was not there: what an earlier start stored and did not train "
-                    "is lost. This start begins with an empty file.",
-                    self._path,
-                )  # fmt: skip
-            self._run(_SCHEMA + _FORGETTING + _REWARDED + ADDED)
-            self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
-            self.db.execute(f"PRAGMA user_version = {_FORMAT}")
-            return
-        if version not in {_FORMAT, *_LACKS}:
-            raise DataError(
-                f"{self._path} is not a file of trinity serve, or of another version. Set "
-                f"explorer.db_url to another file."
-            )
-        made_by, made_in = self.db.execute("SELECT id, directory FROM service").fetchone()
-        if made_by != service:
-            raise DataError(
-                f"{self._path} belongs to another service, with the run directory {made_in}. Set "
-                f"explorer.db_url to another file."
-            )
-
-        if version in _LACKS:
-            self._run(_LACKS[version])
-            self.db.execute(f"PRAGMA user_version = {_FORMAT}")
-            count = seal_all(self.db)
-            if count:
-                logger.warning(
-                    "an earlier version stored %d replies in %s without a SHA-256. They have one "
-                    "now: what damages them from here on is found.",
-                    count, self._path,
-                )  # fmt: skip
-
-    def _run(self, statements: str) -> None:
-        for statement in statements.split(";")[:-1]:
-            self.db.execute(statement)
-
-    def damage(self, found: Mapping[int, str]) -> str:
-        """Return what a person is told of damaged rewards, by their numbers."""
-        whats = list(found.values())
-        more = f", and {len(whats) - SHOWN} more" if whats[SHOWN:] else ""
-        return f"{self._path} is damaged: {'; '.join(whats[:SHOWN])}{more}."
-
-    def _failed(self, error: Exception) -> DataError:
-        return DataError(
-            f"{self._path} cannot be used: {error}. Free space, or set explorer.db_url to another "
-            f"file, then run the same command; stored data is kept."
-        )
-
-
-def _held(path: Path) -> IO[str]:
-    """Return the lock beside the file; it is free again when this process ends, however it does.
-
-    Raises:
-        DataError: another process has it.
-    """
-    file = path.with_name(f"{path.name}.lock").open("a")
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # children do not inherit it
-    except OSError as error:
-        file.close()
-        if error.errno not in {errno.EACCES, errno.EAGAIN}:
-            raise
-        raise DataError(
-            f"another trinity serve uses {path}. End it, or set explorer.db_url to another file."
-        ) from error
-    return file
 
 
 class SqliteRunStore:
@@ -265,7 +71,7 @@ class SqliteRunStore:
     def __init__(
         self, path: Path, *, service: str = "", directory: str = "", is_expected: bool = False
     ) -> None:
-        self._file = _RunFile(path, service=service, directory=directory, is_expected=is_expected)
+        self._file = RunFile(path, service=service, directory=directory, is_expected=is_expected)
         self._db = self._file.db
 
     def run(self, name: str, *, owner: str = "", task: str = "") -> ServedRun:
