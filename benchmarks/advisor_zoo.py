@@ -323,6 +323,8 @@ def show(half: str, rows: Iterable[dict[str, Any]]) -> None:
     print(f"by an advisor that names the cause: {_rate(sum(map(_named, sick)), len(sick))}")
     if steps:
         print(f"steps until detection: median {steps[len(steps) // 2]}, most {steps[-1]}")
+    failed = [r["name"] for r in sick if not r["findings"] and r["status"] == "failed"]
+    print(f"not found, but ended with an error: {', '.join(failed) or 'none'}")
     print(f"healthy runs alarmed: {_rate(sum(bool(r['findings']) for r in well), len(well))}")
     print(f"alarms in all of them: {sum(len(r['findings']) for r in well)}")
 

@@ -69,6 +69,15 @@ class ReturnsTooMuch(Workflow):
         return [Experience(tokens=[1] * 3000, prompt_length=1, reward=1.0)]
 
 
+@WORKFLOWS.register_module("hides_all")
+class HidesAll(Workflow):
+    def run(self):
+        answer = self.model.chat([{"role": "user", "content": "hi"}])[0]
+        answer.reward = float(len(answer.response_text) % 2)
+        answer.action_mask = answer.action_mask & False
+        return [answer]
+
+
 @WORKFLOWS.register_module("returns_an_unknown_token")
 class ReturnsAnUnknownToken(Workflow):
     def run(self):
@@ -211,3 +220,11 @@ def test_a_row_of_a_file_beyond_the_context_was_trained(
         ended.stderr,
     )
     assert status_of()["trained_experiences"] == 0
+
+
+def test_a_mask_that_hides_every_token_is_said_of_each_step(run_workflow) -> None:
+    ended = run_workflow("hides_all")
+
+    assert ended.code == 0, ended.stderr
+    for step in (1, 2):
+        assert f"train step {step} had no token to train on" in ended.stdout + ended.stderr

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from trinity.runtime.parts import Parts
     from trinity.runtime.schedule import Schedule
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -82,8 +81,7 @@ class StepHook(Observer):
 
     def record(self, role: str, metrics: Mapping[str, object], *, step: int) -> None:
         if role == "trainer":
-            numbers, _ = numbers_in(metrics)
-            self._step_finished(step=step, metrics=numbers)
+            self._step_finished(step=step, metrics=numbers_in(metrics)[0])
 
 
 def record(parts: Parts, role: str, metrics: Mapping[str, object], *, step: int) -> None:
@@ -184,6 +182,8 @@ class Observers:
         metrics |= self._idle(ended - began, ended=ended)
         metrics |= self._staleness.of_step(step, sampled, num_rows=len(batch))
         record(parts, "trainer", metrics, step=step)
+        if "actor/skipped_batch" in metrics:
+            logger.warning("train step %d had no token to train on: all masked or left out", step)
         parts.display.trained(step, metrics)
 
     def synced(self, version: int, *, began: float) -> None:
