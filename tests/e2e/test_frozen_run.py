@@ -37,3 +37,38 @@ def test_a_run_from_before_there_were_manifests_goes_on_and_finishes(frozen, tri
     assert sum(map(len, history)) == 32
     assert json.loads((frozen / "run.json").read_text())["status"] == "finished"
     assert (frozen / f"global_step_{len(history)}" / "manifest.json").exists()
+
+
+REWARD = """
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+
+
+@REWARD_FUNCTIONS.register_module("token_reward")
+class TokenReward(RewardFn):
+    def __call__(self, *, response_token, truth, **kwargs) -> float:
+        return float(sum(int(token) % 2 for token in response_token) + 100 * int(truth))
+"""
+
+
+def test_its_rollouts_are_scored_with_another_reward(frozen, trinity, plugin_dir, tmp_path) -> None:
+    to, truths = tmp_path / "new", rows_of(tmp_path / "rows.jsonl")
+    ended = trinity(
+        *("rescore", frozen, "--reward", "token_reward", "--to", to),
+        *("--plugin-dir", plugin_dir(REWARD, "rewards_of_test.py")),
+    )
+
+    assert ended.code == 0, ended.stderr
+    kept = {str(row["eid"]): row for row in rows_of(frozen / "buffer" / "explorer_output.jsonl")}
+    scored = {str(row["eid"]): row for row in rows_of(to / "experiences.jsonl")}
+    assert scored.keys() == kept.keys()
+    for name, row in scored.items():
+        odd = sum(token % 2 for token in kept[name]["tokens"][kept[name]["prompt_length"] :])
+        truth = truths[row["info"]["task_index"]["index"]]["answer"]
+        assert row["reward"] == odd + 100 * int(truth)
+        assert row["logprobs"] == kept[name]["logprobs"]
+    checked = trinity("config", "check", to / "run.yaml")
+    assert f"{to / 'run.yaml'}: ok" in checked.stdout
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -60,10 +60,11 @@ class Service:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read() or b"null")
 
-    def run(self, name: str, reward: float, *, model) -> None:
+    def run(self, name: str, reward: float, *, model, task: str = "") -> None:
         """Make a run of one call, and reward it."""
         body = {"model": str(model), "messages": [{"role": "user", "content": f"{name} + 1 ="}]}
-        self.ask("/v1/chat/completions", body, X_Trinity_Run=name)
+        of_task = {"X_Trinity_Task": task} if task else {}
+        self.ask("/v1/chat/completions", body, X_Trinity_Run=name, **of_task)
         self.ask("/feedback", {"run": name, "reward": reward})
 
     def end(self, number: signal.Signals) -> int:
@@ -276,3 +277,60 @@ def test_without_a_trainer_what_is_committed_is_stored_once(
 
     rows = [json.loads(line) for line in stored.read_text().splitlines()]
     assert [row["info"]["run"] for row in rows] == ["a", "b"]
+
+
+REWARD = '''
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+
+
+@REWARD_FUNCTIONS.register_module("told_reward")
+class ToldReward(RewardFn):
+    """Says what it was given: even tokens, 10 for each letter of the truth, 100 for a prompt."""
+
+    def __call__(self, *, response_token, prompt, truth, **kwargs) -> dict[str, float]:
+        even = sum(int(token) % 2 == 0 for token in response_token) / 8
+        return {"even": even, "truth": 10.0 * len(truth or ""), "prompt": 100.0 * ("a-1" in prompt)}
+'''
+
+
+@pytest.mark.acceptance
+def test_what_a_service_sampled_is_scored_with_another_reward_and_trained_on(
+    config_dict, write_yaml, run_dir, serve, tiny_model, plugin_dir, trinity, tmp_path
+) -> None:
+    service = serve(write_yaml(config_dict))
+    for name in ("a-1", "a-2", "a-3", "b-1", "b-2"):
+        service.run(name, float(name[-1] == "1"), model=tiny_model, task=name[0])
+    service.ask("/commit", {})
+    service.until(lambda: sum(trained_runs(run_dir).values()) == 5)
+    assert service.end(signal.SIGTERM) == 130
+    truths, to = tmp_path / "truths.jsonl", tmp_path / "told"
+    truths.write_text('{"task": "a", "response": "xyz"}\n')
+    folder = plugin_dir(REWARD, "rewards_of_test.py")
+
+    ended = trinity(
+        *("rescore", run_dir, "--reward", "told_reward", "--plugin-dir", folder),
+        *("--tasks", truths, "--to", to),
+    )
+
+    assert ended.code == 0, ended.stderr
+    assert "5 rollouts, 2 groups" in ended.stdout
+    assert "note: 2 rollouts are of tasks without a truth" in ended.stdout
+    rows = [json.loads(line) for line in (to / "experiences.jsonl").read_text().splitlines()]
+    parts = {row["info"]["run"]: row["metrics"] for row in rows}
+    assert {name: one["truth"] for name, one in parts.items()} == {
+        "a-1": 30.0, "a-2": 30.0, "a-3": 30.0, "b-1": 0.0, "b-2": 0.0,
+    }  # fmt: skip
+    assert [name for name, one in parts.items() if one["prompt"]] == ["a-1"]
+    for row in rows:
+        said = row["tokens"][row["prompt_length"] :]
+        assert row["metrics"]["even"] == sum(token % 2 == 0 for token in said) / 8
+        assert row["reward"] == pytest.approx(sum(row["metrics"].values()))
+    trained = trinity("run", "--local", "--config", to / "run.yaml")
+    assert trained.code == 0, trained.stdout + trained.stderr
+    metrics = run_dir.with_name("told") / "monitor" / "metrics.jsonl"
+    (step,) = [
+        row for row in map(json.loads, metrics.read_text().splitlines()) if row["role"] == "trainer"
+    ]
+    # the first step's weights are those that sampled the rows
+    assert step["actor/rollout_correction/weight_mean"] == pytest.approx(1.0, abs=1e-5)
+    assert step["actor/grad_norm"] > 0
