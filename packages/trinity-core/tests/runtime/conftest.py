@@ -175,7 +175,7 @@ def resumed(loop) -> Loop:
     again = loop_of(parts)
     progress = loop.progress
     if parts.in_turns or not parts.policy.in_rounds:
-        progress.weights_version = progress.train_steps  # the engines got the checkpoint's
+        progress.note_restored()  # the engines got the checkpoint's
     again.resume(progress, parts.rollouts.state_dict())
     return again
 

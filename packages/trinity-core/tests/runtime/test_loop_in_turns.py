@@ -132,6 +132,24 @@ def test_an_interrupted_run_trains_what_it_had_explored_and_goes_on(fake_parts, 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("stop_at", [1, 2, 3])
+@pytest.mark.parametrize("style", ["fixed", "explorer_driven", "trainer_driven"])
+def test_a_run_that_stops_between_training_and_sync_tells_of_each_sync_once(
+    style, stop_at, syncing, loops
+) -> None:
+    parts, told = syncing(steps=3, style=style), []
+    loops.observe(parts, lambda role, metrics, step: told.append((role, step)))
+    loops.before(parts, "train_step", lambda step: step == stop_at and asked_to_stop(parts)(step))
+    loop = loops.of(parts)
+    with pytest.raises(Interrupted):
+        loop.run()
+    parts.interrupt.is_requested = False
+
+    loops.resumed(loop).run()
+
+    assert [step for role, step in told if role == "synchronizer"] == [1, 2, 3]
+
+
 def test_the_last_evaluation_is_of_the_weights_that_the_run_leaves(evaluating, loops) -> None:
     parts = evaluating(steps=2, offset=1, eval_interval=2)
 

@@ -197,13 +197,14 @@ class Loop:
     def _sync(self, *, last: float = math.inf) -> None:
         """Give rollouts the trainer's weights, if they are newer; free slots up to ``last``."""
         parts, progress, began = self._parts, self.progress, time.perf_counter()
-        is_newer = self._schedule.has_newer_weights
+        is_newer = progress.train_steps > progress.weights_version
         version = progress.weights_version = progress.train_steps
         if parts.sync is not None and parts.trainer is not None:
             with boundary(f"the sync after explore step {progress.explore_steps}"):
                 if is_newer:
                     version = audited_sync(parts, partial(parts.trainer.snapshot, copy=False))
             self._observers.synced(version, began=began)
+            progress.is_sync_untold = False
         with self._buffer.changed:
             self._buffer.weights_synced(version=progress.weights_version, last=last)
         self._admit_groups()

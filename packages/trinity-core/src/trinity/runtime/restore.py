@@ -157,7 +157,7 @@ def restore(
                 load_engines(parts, checkpoint.path, version=engines["version"])
         else:
             audited_sync(parts, partial(parts.trainer.snapshot, copy=False))
-            progress.weights_version = progress.train_steps  # from here on
+            progress.note_restored()
         parts.rollouts.weights_synced(version=progress.weights_version, frees=not policy.in_rounds)
 
 

@@ -85,8 +85,9 @@ class Schedule:
 
     @property
     def has_newer_weights(self) -> bool:
-        """Return whether the trainer is ahead of the rollouts' weights."""
-        return self.progress.train_steps > self.progress.weights_version
+        """Return whether rollouts are to get newer weights, or a restore gave them unsaid."""
+        progress = self.progress
+        return progress.is_sync_untold or progress.train_steps > progress.weights_version
 
     @property
     def may_explore(self) -> bool:
@@ -143,9 +144,10 @@ class Schedule:
     def is_published(self) -> bool:
         """Return whether there are newer weights that rollouts may have."""
         progress = self.progress
-        return not self.policy.in_rounds and self.policy.is_published(
+        is_newer = progress.is_sync_untold or self.policy.is_published(
             train_steps=progress.train_steps, version=progress.weights_version
         )
+        return is_newer and not self.policy.in_rounds
 
     def is_sync_due(self, available: int) -> bool:
         """Return whether weights move now: at a barrier, if the policy has one.

@@ -24,6 +24,7 @@ class Progress:
     train_steps: int = 0
     weights_version: int = 0  # policy version of the rollouts' weights
     last_sync_step: int = 0  # the explore step after which weights were looked for last
+    is_sync_untold: bool = False  # the next sync tells of weights that a restore gave
     tasks_ended_of: int = 0  # explore steps that were asked for when tasks ended early; 0: not
     trained_experiences: int = 0
     evaluated_step: int = -1  # the explore step of the last evaluation,
@@ -49,6 +50,11 @@ class Progress:
         self.evaluation = metrics
         self.first_evaluation = self.first_evaluation or metrics
 
+    def note_restored(self) -> None:
+        """Remember that the engines got the trainer's weights without a sync of the loop."""
+        self.is_sync_untold |= self.weights_version < self.train_steps
+        self.weights_version = self.train_steps
+
     @property
     def is_evaluated(self) -> bool:
         """Return whether the model that the engines have now was evaluated."""
@@ -57,7 +63,7 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return it as json can hold it; without what the run was not asked for."""
-        optional = ("best", "best_metric", *_OF_STOPPING)
+        optional = ("is_sync_untold", "best", "best_metric", *_OF_STOPPING)
         return {k: v for k, v in asdict(self).items() if k not in optional or v}
 
 
