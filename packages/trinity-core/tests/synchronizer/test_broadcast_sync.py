@@ -16,6 +16,7 @@ BROKEN = TransferError("the broadcast failed")
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch):
+    monkeypatch.setattr("trinity.synchronizer.direct_sync.LEAST_LOAD_S", 0.0)
     monkeypatch.setattr(broadcast_sync, "MEET_S", 0.0)
     monkeypatch.setattr(broadcast_sync, "GRACE_S", 0.0)
 

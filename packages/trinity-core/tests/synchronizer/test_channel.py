@@ -25,7 +25,8 @@ def invited(place, *, rank, size, **changes):
     return GroupSpec(
         **{
             "endpoint": str(place), "group": "weights/1", "rank": rank, "size": size,
-            "backend": "gloo", "meet_s": 20.0, "timeout_s": 20.0, "bucket_bytes": 1 << 16,
+            "backend": "gloo", "meet_s": 20.0, "load_s": 20.0, "timeout_s": 20.0,
+            "bucket_bytes": 1 << 16,
         }
         | changes
     )  # fmt: skip
@@ -161,7 +162,7 @@ def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, othe
     # 40 MB: more than the sockets between hold, so that somebody is in the midst of it
     staging, manifest = an_outbox(num_floats=10_000_000)
     place = tmp_path / "store"
-    limits = {"timeout_s": 2.0, "bucket_bytes": 32 << 20}
+    limits = {"load_s": 2.0, "timeout_s": 2.0, "bucket_bytes": 32 << 20}
     heard = others([invited(place, rank=rank, size=3, **limits) for rank in (1, 2)], manifest)
     first = invited(place, rank=0, size=3, **limits)
     channel = joined(first)
@@ -170,7 +171,7 @@ def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, othe
     os.kill(lost.pid, how)
     began = time.monotonic()
 
-    with pytest.raises(TransferError, match="the broadcast failed"):
+    with pytest.raises(TransferError, match=r"the broadcast failed|timed out after 2 s: 2 joined"):
         channel.send(*staging.packed)
 
     assert time.monotonic() - began < 10

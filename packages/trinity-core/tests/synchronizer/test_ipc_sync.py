@@ -17,6 +17,7 @@ GONE = TransferError("the shared weights of process 7 are gone.")
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch):
+    monkeypatch.setattr("trinity.synchronizer.direct_sync.LEAST_LOAD_S", 0.0)
     monkeypatch.setattr(ipc_sync, "GRACE_S", 0.0)
 
 

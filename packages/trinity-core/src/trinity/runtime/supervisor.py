@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.synchronizer import LEAST_LOAD_S
 from trinity.common.memory import LACK_OF_MEMORY, num_oom_kills
 from trinity.errors import RunFailedError, WorkerLostError, WorkerWaitsError
 from trinity.explorer.failure import TRACEBACKS
@@ -42,7 +43,6 @@ PAUSE_S = 10.0  # between two heartbeats; a tenth of the limit where that is les
 LATE = 3.0  # pauses: after as many, this process itself was stopped, and asks anew
 CLOSE_S = 6.0  # for the last round of heartbeats to end
 
-LEAST_LOAD_S = 600.0  # of weights, however short sync_timeout is: it waits for replies under way
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 

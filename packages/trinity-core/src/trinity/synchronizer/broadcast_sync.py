@@ -92,7 +92,7 @@ class BroadcastSync(DirectSync):
         assert sender is not None
         members: list[Peer] = [sender, *left]
         meets = send == "join"
-        limit_s = MEET_S if meets else self._timeout_s * times
+        limit_s = MEET_S if meets else self._load_s + self._timeout_s * times
         grace_s = GRACE_S + MEET_S * meets  # gloo, once it meets, is not to be told to end
         calls = {
             member: member.start(receive if number else send, *told[number])
@@ -121,6 +121,7 @@ class BroadcastSync(DirectSync):
                     size=1 + len(left),
                     backend=backend,
                     meet_s=min(MEET_S, self._timeout_s),
+                    load_s=self._load_s,
                     timeout_s=self._timeout_s,
                     bucket_bytes=self._bucket_bytes,
                 ),

@@ -40,7 +40,7 @@ _POLL_S = 0.005  # between two looks whether a bucket is there, or all members a
 
 
 class TransferError(TrinityError):
-    """Weights did not arrive whole; those that a process had are as they were."""
+    """Weights did not arrive whole."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,8 @@ class GroupSpec:
     size: int
     backend: Backend
     meet_s: float  # how long one may wait for the others to come
-    timeout_s: float  # how long one may wait for the others later, with each bucket
+    load_s: float  # until all of them are free to load: replies under way may end first
+    timeout_s: float  # how long one may wait for the others then, with each bucket
     bucket_bytes: int  # that travel at once
 
 
@@ -69,6 +70,8 @@ class Channel:
         self._changed = threading.Condition()
         self._has_left = False
         self._group: Any = None  # Any: half typed; None: the members have not met
+        self._store: Any = None  # Any: half typed; of the members
+        self._num_waits = 0  # for all of them
 
     @property
     def group(self) -> str:
@@ -92,31 +95,33 @@ class Channel:
         spec = self._spec
         own: Any = distributed
         try:
-            own_store = own.PrefixStore(spec.group, store)
-            self._wait_for_all(own_store)
-            self._group = _group(own_store, spec)
+            self._store = own.PrefixStore(spec.group, store)
+            self._wait_for_all(spec.meet_s)
+            self._group = _group(self._store, spec)
         except RuntimeError as error:
             raise TransferError(
                 f"rendezvous of the {spec.size} processes of {spec.group} timed out "
                 f"after {spec.meet_s:.0f} s: {_first_line(error)}"
             ) from error
 
-    def _wait_for_all(self, store: Any) -> None:
-        """Return once all members are at the store: gloo's own waiting cannot be told to end."""
-        size, limit_s = self._spec.size, self._spec.meet_s
-        deadline = time.monotonic() + limit_s
+    def _wait_for_all(self, limit_s: float) -> None:
+        """Return once all are here, to meet or to load; gloo's own waiting cannot be ended."""
+        size, deadline = self._spec.size, time.monotonic() + limit_s
         self._check_there()
-        num_there = store.add("there", 1)
+        self._num_waits += 1
+        what = f"there {self._num_waits}"
+        num_there = self._store.add(what, 1)
         while num_there < size:
             with self._changed:
-                self._changed.wait_for(lambda: self._has_left, 10 * _POLL_S)
+                self._changed.wait_for(lambda: self._has_left, 2 * _POLL_S)
             self._check_there()
             if time.monotonic() > deadline:
+                self.leave()
                 raise TransferError(
                     f"rendezvous of the {size} processes of {self.group} timed out after "
                     f"{limit_s:.0f} s: {num_there} joined."
                 )
-            num_there = store.add("there", 0)
+            num_there = self._store.add(what, 0)
 
     def send(self, manifest: WeightManifest, tensors: Mapping[str, Tensor]) -> None:
         """Broadcast these tensors, bucket by bucket.
@@ -127,6 +132,7 @@ class Channel:
         buckets = list(manifest.buckets(self._spec.bucket_bytes))
         size = max((bucket.num_bytes for bucket in buckets), default=0)
         with self._travelling(size):
+            self._wait_for_all(self._spec.load_s)
             buffer = self._empty(size)
             for bucket in buckets:
                 flat = buffer[: bucket.num_bytes + _SEAL_BYTES]
@@ -149,6 +155,8 @@ class Channel:
         return WeightSnapshot(version=manifest.version, tensors=stream)
 
     def _arriving(self, manifest: WeightManifest) -> Iterator[Tensor]:
+        with self._travelling(0):
+            self._wait_for_all(self._spec.load_s)
         for bucket in manifest.buckets(self._spec.bucket_bytes):
             with self._travelling(bucket.num_bytes):
                 flat = self._empty(bucket.num_bytes)

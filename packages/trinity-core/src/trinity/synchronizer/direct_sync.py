@@ -14,6 +14,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trinity.common.config.synchronizer import LEAST_LOAD_S
 from trinity.errors import RayLostError, WorkerLostError
 from trinity.synchronizer.channel import TransferError
 from trinity.synchronizer.memory_sync import MemorySync
@@ -148,6 +149,10 @@ class DirectSync(MemorySync):
             "weights", one.name, why,
         )  # fmt: skip
         one.mark_lost(ends=ends)
+
+    @property
+    def _load_s(self) -> float:
+        return max(LEAST_LOAD_S, self._timeout_s)
 
     @property
     def _timeout_s(self) -> float:

@@ -82,6 +82,6 @@ class IpcSync(DirectSync):
         )  # fmt: skip
 
     def _outcomes_of(self, step: str, members: Iterable[Peer], *told: Any) -> dict[Any, Any]:
-        limit_s = self._timeout_s + GRACE_S
+        limit_s = (self._load_s if step == "receive" else self._timeout_s) + GRACE_S
         calls = {member: member.start(step, *told) for member in members}
         return dict(outcomes_of(calls, limit_s=limit_s, grace_s=limit_s))

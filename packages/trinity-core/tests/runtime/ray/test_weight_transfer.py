@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -51,7 +52,7 @@ def joined(ways, endpoint, *, number=1, timeout_s=10.0):
     specs = [
         GroupSpec(
             endpoint=endpoint, group=f"weights/{number}", rank=rank, size=len(ways), backend="gloo",
-            meet_s=10.0, timeout_s=timeout_s, bucket_bytes=512,
+            meet_s=10.0, load_s=10.0, timeout_s=timeout_s, bucket_bytes=512,
         )
         for rank in range(len(ways))
     ]  # fmt: skip
@@ -76,13 +77,29 @@ def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -
     assert out.kept().payload.snapshot().tensors["weight"][7] == 3.0
 
 
+def test_who_ends_its_replies_first_is_waited_for_longer_than_for_a_bucket() -> None:
+    out, ways = (
+        WeightSender(Trainer().snapshot, timeout_s=10.0),
+        [WeightReceiver(), WeightReceiver()],
+    )
+    joined([out, *ways], out.host_rendezvous(), timeout_s=0.2)
+    with ThreadPoolExecutor(3) as pool:
+        manifest = out.pack()
+        first = pool.submit(received_by, ways[0], manifest)
+        sent = pool.submit(out.send)
+        time.sleep(1.5)  # more than a bucket's limit, and a look at it
+        assert received_by(ways[1], manifest)["weight"][7] == 1.0
+        assert first.result(10)["weight"][7] == 1.0
+        sent.result(10)
+
+
 def test_who_waits_for_one_that_never_comes_leaves_when_it_is_told_to() -> None:
     out, way = WeightSender(Trainer().snapshot, timeout_s=10.0), WeightReceiver()
     joined([out, way], out.host_rendezvous())
     manifest = out.pack()
     threading.Timer(0.3, way.leave).start()
 
-    with pytest.raises(TransferError, match="the broadcast failed"):
+    with pytest.raises(TransferError, match="this process has left the group"):
         received_by(way, manifest)  # and nobody sends
 
     way.leave()
@@ -107,7 +124,7 @@ def test_who_is_told_to_leave_before_it_comes_waits_for_nobody() -> None:
     way.leave("weights/5")
     never = GroupSpec(
         endpoint=out.host_rendezvous(), group="weights/5", rank=1, size=2, backend="gloo",
-        meet_s=60.0, timeout_s=10.0, bucket_bytes=512,
+        meet_s=60.0, load_s=10.0, timeout_s=10.0, bucket_bytes=512,
     )  # fmt: skip
 
     with pytest.raises(TransferError, match="this process has left the group"):
@@ -141,7 +158,7 @@ def test_a_group_of_gpus_has_no_thread_that_ends_the_process_when_a_member_is_lo
     out = WeightSender(Trainer().snapshot, timeout_s=10.0)
     alone = GroupSpec(
         endpoint=out.host_rendezvous(), group="weights/1", rank=0, size=1, backend="nccl",
-        meet_s=10.0, timeout_s=10.0, bucket_bytes=512,
+        meet_s=10.0, load_s=10.0, timeout_s=10.0, bucket_bytes=512,
     )  # fmt: skip
 
     out.join(alone)

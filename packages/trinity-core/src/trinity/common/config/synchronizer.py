@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 
 from trinity.common.config.base import GROUPS, SIDES, Lowercase, StrictModel, core, machine, other
 
+LEAST_LOAD_S = 600.0  # of weights, however short sync_timeout is: it waits for replies under way
 _METHODS = {"online": "nccl", "offline": "checkpoint"}
 _STYLES = {"dynamic_by_explorer": "explorer_driven", "dynamic_by_trainer": "trainer_driven"}
 

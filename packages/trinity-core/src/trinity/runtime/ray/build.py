@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import probe
+from trinity.common.config.synchronizer import LEAST_LOAD_S
 from trinity.runtime.determinism import may_overlap
 from trinity.runtime.error_context import boundary
 from trinity.runtime.parts import Parts, RunInfo
@@ -29,7 +30,6 @@ from trinity.runtime.ray.weight_sync import RemoteEngines, RemoteSync
 from trinity.runtime.ray.worker_group import WorkerGroup
 from trinity.runtime.ray.worker_spec import WorkerSpec
 from trinity.runtime.stage_builder import StageBuilder
-from trinity.runtime.supervisor import LEAST_LOAD_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

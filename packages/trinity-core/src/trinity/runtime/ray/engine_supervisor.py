@@ -16,18 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from trinity.common.config.synchronizer import LEAST_LOAD_S
 from trinity.common.ports import WeightVersion
 from trinity.errors import RayLostError, WorkerLostError
 from trinity.runtime.ray.ray_processes import LOOK_S
 from trinity.runtime.ray.weight_sync import RemoteTensors
 from trinity.runtime.ray.worker_handle import NoAnswerError
-from trinity.runtime.supervisor import (
-    LEAST_LOAD_S,
-    Recovery,
-    RestartPolicy,
-    WorkerState,
-    WorkerStatus,
-)
+from trinity.runtime.supervisor import Recovery, RestartPolicy, WorkerState, WorkerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
