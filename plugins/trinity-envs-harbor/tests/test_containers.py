@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pytest
 from trinity.errors import BadTaskError, ConfigError, EnvError
 from trinity_envs_harbor.commands import app
+from trinity_envs_harbor.container_workspace import ContainerWorkspace, PreparedImage
 from trinity_envs_harbor.containers import ContainerClient, unpacked_file
 from trinity_envs_harbor.layout import task_sandbox
 from trinity_envs_harbor.prepared import prepared, problems_of
@@ -213,3 +216,25 @@ def test_what_is_no_file_in_a_tar_is_not_read(tmp_path):
             tar.addfile(info, io.BytesIO(bytes(info.size)))
         with pytest.raises(EnvError, match=told):
             unpacked_file(packed.getvalue(), "/logs/verifier/reward.txt")
+
+
+def test_artifacts_that_are_too_large_for_the_memory_are_left_out(
+    tmp_path, a_task, monkeypatch, caplog
+):
+    monkeypatch.setattr("trinity_envs_harbor.container_workspace._MOST_ARTIFACTS_MB", 1)
+    client = tmp_path / "client"
+    client.write_text("#!/bin/sh\necho $@ >> $0.log\nexec head -c 3000000 /dev/zero\n")
+    client.chmod(0o755)
+    task, _ = problems_of(in_image(a_task), {}, in_container=True)
+    image = PreparedImage(
+        task=task,
+        digest="",
+        image=DEFAULT_IMAGE,
+        client=ContainerClient(program=str(client), is_podman=True),
+    )
+    one, other = (ContainerWorkspace(image, name, tmp_path, Event()) for name in ("one", "other"))
+
+    one.hand_over(["/logs/artifacts", "/app/greeting.txt"], other)
+
+    assert (tmp_path / "client.log").read_text() == "cp one:/logs/artifacts -\n"
+    assert "/logs/artifacts is left out, as the artifacts are larger than 1 MB" in caplog.text

@@ -39,6 +39,7 @@ __all__ = ["ContainerWorkspace", "PreparedImage"]
 _ROOT = "0"
 _LOGS = ("/logs/agent", "/logs/artifacts", "/logs/verifier")
 _OUTPUT_BYTES = 4 << 20
+_MOST_ARTIFACTS_MB = 256  # they are held in memory on their way to the verifier's container
 _SPARE_S = 600.0  # beside all time limits, until a container whose run was killed ends by itself
 _TICK_S = 5
 _KILLED = 137  # the exit code of a process that SIGKILL ended
@@ -204,12 +205,13 @@ class ContainerWorkspace:
     def hand_over(self, paths: Sequence[str], other: Workspace) -> None:
         """Copy files and folders that are there; nothing of them is written to this machine."""
         assert isinstance(other, ContainerWorkspace)
-        left = self._prepared.task.storage_mb << 20
+        most_mb = min(self._prepared.task.storage_mb, _MOST_ARTIFACTS_MB)
+        left = most_mb << 20
         for path in paths:
             limits = Limits(wall_s=600.0, output_bytes=left)
             ended = self._client_run(["cp", f"{self._name}:{path}", "-"], limits=limits)
             if ended.reason:
-                warn_left_out(self._prepared.task.name, path, self._prepared.task.storage_mb)
+                warn_left_out(self._prepared.task.name, path, most_mb)
                 return
             if not ended.exit:
                 left -= len(ended.stdout)

@@ -191,13 +191,13 @@ class SandboxWorkspace:
         self._session.stop()
 
 
-def warn_left_out(name: str, path: str, storage_mb: int) -> None:
+def warn_left_out(name: str, path: str, most_mb: int) -> None:
     """Say that an artifact, and those after it, are left out.
 
     What the agent did is for the verifier to judge, and no failure of the environment.
     """
-    told = "%s: %s is left out, as the artifacts are larger than its storage of %d MB."
-    logger.warning(told, name, path, storage_mb)
+    told = "%s: %s is left out, as the artifacts are larger than %d MB."
+    logger.warning(told, name, path, most_mb)
 
 
 def _unlinked(root: Path, path: str) -> Path | None:
