@@ -183,3 +183,15 @@ def test_a_separate_verifier_sees_the_artifacts_alone(run_task, a_task):
 def test_a_row_that_is_older_than_its_task_is_refused(run_task, a_task):
     with pytest.raises(BadTaskError, match="has changed since the row was written"):
         run_task(a_task(), "true", action="raw", row={"digest": "0" * 64})
+
+
+@needs_bwrap
+def test_a_task_of_a_row_may_lie_below_the_home(run_task, a_task, monkeypatch):
+    folder = a_task()
+    monkeypatch.setenv("HOME", str(folder.parent))
+
+    experiences, _ = run_task(
+        folder, call("echo hello > greeting.txt"), "Done.", row={"task_dir": f"~/{folder.name}"}
+    )
+
+    assert experiences[0].reward == 1.0

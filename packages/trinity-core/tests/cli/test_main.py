@@ -94,6 +94,17 @@ def test_help_shows_the_summary_of_a_plugins_command(cli, site):
     assert re.search(r"^  greet +Greet somebody\.$", cli("--help")[1], re.MULTILINE)
 
 
+def test_a_path_after_an_equals_sign_is_below_the_home_as_after_a_space(
+    cli, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    code, _, said = cli("run", "--config=~/gone.yaml")
+
+    assert code == 1
+    assert f"{tmp_path}/gone.yaml" in said
+
+
 @pytest.mark.parametrize(
     ("command", "owner"),
     [("debug", "trinity-debug"), ("perf", "trinity-debug"), ("view", "trinity-studio")],

@@ -21,7 +21,11 @@ BUFFER = "buffer.trainer_input.experience_buffer"
         (f"{BUFFER}.path", "rows.jsonl", "/start/rows.jsonl"),
         (f"{BUFFER}.path", "sqlite:///run.db", "sqlite:////start/run.db"),
         (f"{BUFFER}.path", "sqlite:////data/run.db", "sqlite:////data/run.db"),
+        (f"{BUFFER}.path", "sqlite:///~/run.db", "sqlite:////start/home/run.db"),
+        (f"{BUFFER}.path", "sqlite+pysqlite:///~/r.db", "sqlite+pysqlite:////start/home/r.db"),
         (f"{BUFFER}.path", "postgresql://me@db/runs", "postgresql://me@db/runs"),
+        ("explorer.db_url", "~/serve.db", "/start/home/serve.db"),
+        ("explorer.db_url", "serve.db", "/start/serve.db"),
     ],
 )
 def test_a_path_is_absolute_and_a_name_stays(
@@ -36,3 +40,22 @@ def test_a_path_is_absolute_and_a_name_stays(
     make_absolute(config)
 
     assert value_at(config, path) == found.replace("/start", str(tmp_path))
+
+
+def test_paths_in_arguments_of_components_are_below_the_home_too(
+    a_run, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    arguments = "{data: ~/games, binds: [~/tools, /usr/share], deep: {one: ~/two}, mark: '~', n: 3}"
+
+    config = load_config(
+        a_run(), overrides=[f"buffer.explorer_input.taskset.workflow_args={arguments}"]
+    )
+
+    assert config.buffer.explorer_input.taskset.workflow_args == {
+        "data": f"{tmp_path}/games",
+        "binds": [f"{tmp_path}/tools", "/usr/share"],
+        "deep": {"one": f"{tmp_path}/two"},
+        "mark": "~",
+        "n": 3,
+    }

@@ -139,7 +139,7 @@ class HarborWorkflow(Workflow):
                 f"{self.task.origin} has no task_dir, the folder of a task. Write rows with: "
                 f"trinity harbor rows FOLDER FILE"
             )
-        return Path(given)
+        return Path(given).expanduser()
 
     def _check_digest(self, digest: str) -> None:
         wanted = self.task.raw_task.get("digest")

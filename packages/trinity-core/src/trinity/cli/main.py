@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -28,7 +29,7 @@ def main() -> None:
     """Run the command line and leave with 0 fine, 1 findings, 2 usage, 3 internal error."""
     with masked_output():
         try:
-            typer.main.get_command(app)(prog_name="trinity")
+            typer.main.get_command(app)(list(map(_below_home, sys.argv[1:])), prog_name="trinity")
         except SystemExit as end:
             if not isinstance(end.code, str):
                 raise
@@ -37,6 +38,12 @@ def main() -> None:
             raise
         except BaseException as error:  # noqa: BLE001 -- the boundary of the command line
             sys.exit(failed(error))
+
+
+def _below_home(word: str) -> str:
+    """Return ``--to=~/model`` with the user's home, which shells leave alone after ``=``."""
+    option, equals, path = word.partition("=")
+    return option + equals + os.path.expanduser(path) if path.startswith("~/") else word
 
 
 def show_version(is_wanted: bool) -> None:

@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import Config, load_config, prepared_stages
+from trinity.common.config.absolute import expand_home
 from trinity.common.config.kept import remember_secrets
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.runtime.display import Display
@@ -69,6 +70,7 @@ def run(
     stopping, watch = Interrupt(display.say), watch_of(given, say=display.say)
     with stopping as stop, plugins_of(given) as manager, no_exit(), watch:
         manager.call("trinity_configure", config=given)
+        expand_home(given)  # again: it may have been changed
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)
         refuse_local(stages, local=local)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.model import is_hub_id
 from trinity.common.config.paths import fields, value_at
@@ -13,18 +13,30 @@ if TYPE_CHECKING:
 
     from trinity.common.config.config import Config
 
-_OUTPUTS = {"checkpoint_root_dir", "input_save_path"}
+_OUTPUTS = {"checkpoint_root_dir", "input_save_path", "db_url"}
 _INPUTS = {"path", "model_path", "critic_model_path", "chat_template_path"}
 _BUFFER = "buffer.trainer_input.experience_buffer"
 _SQLITE = "sqlite:///"
 
 
 def expand_home(config: Config) -> None:
-    """Put the user's folder in place of a leading ``~``, as a shell does."""
+    """Put the user's folder in place of a leading ``~``; in arguments of components, of ``~/``."""
     for _, section, name, _ in list(fields(config)):
-        value = getattr(section, name) if name in _OUTPUTS | _INPUTS else None
-        if isinstance(value, str) and value.startswith("~"):
-            setattr(section, name, os.path.expanduser(value))
+        value = getattr(section, name)
+        if isinstance(value, str) and name in _OUTPUTS | _INPUTS:
+            scheme, colon, file = value.rpartition(":///")  # of an SQLite file
+            if file.startswith("~"):
+                setattr(section, name, scheme + colon + os.path.expanduser(file))
+        elif name.endswith("args") and name in section.model_fields_set:
+            setattr(section, name, _below_home(value))
+
+
+def _below_home(value: Any) -> Any:  # Any: of a component's arguments
+    if isinstance(value, str):
+        return os.path.expanduser(value) if value.startswith("~/") else value
+    if isinstance(value, dict):
+        return {key: _below_home(one) for key, one in value.items()}
+    return [_below_home(one) for one in value] if isinstance(value, list) else value
 
 
 def make_absolute(config: Config) -> None:
