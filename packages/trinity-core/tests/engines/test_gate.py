@@ -72,13 +72,39 @@ def test_a_run_that_ends_is_not_waited_for(gate, waiting):
     assert order == [(1, 0)]
 
 
-def test_a_slow_run_is_waited_for_until_patience_ends(waiting):
+def test_a_slow_run_is_waited_for_until_patience_ends_which_is_said_once(waiting, caplog):
     gate = LockstepBarrier(patience_s=0.3)
     start = time.monotonic()
     begin(gate, (1, 0), (2, 0))
-    gate.submit(waiting(task=1))
-    assert len(gate.take().requests) == 1
+    for _ in range(2):
+        one = waiting(task=1)
+        gate.submit(one)
+        assert gate.take().requests == [one]
+        gate.answered([one.request.key])
     assert time.monotonic() - start > 0.25
+    assert caplog.text.count("a batch began without a rollout") == 1
+
+
+def test_a_batch_without_slow_runs_says_nothing(gate, waiting, caplog):
+    begin(gate, (1, 0), (2, 0))
+    gate.submit(waiting(task=1))
+    gate.submit(waiting(task=2))
+    assert len(gate.take().requests) == 2
+    assert not caplog.text
+
+
+def test_rollouts_that_take_seconds_to_begin_change_no_batch(tiny, start, ask, monkeypatch):
+    """On a busy machine the first rollouts of a process take seconds to load what they need."""
+    seen = []
+    engine = start(tiny)
+    watch_joins(monkeypatch, seen)
+    begin(engine, (0, 0), (0, 1))
+    first = engine.submit(ask(range(5, 8), run=0))
+    with pytest.raises(TimeoutError):
+        first.result(1.5)
+    engine.submit(ask(range(5, 9), run=1)).result(60)
+    first.result(60)
+    assert seen == [[0, 1]]
 
 
 def test_a_run_that_was_answered_is_waited_for_again(gate, waiting):

@@ -16,6 +16,7 @@ time of a compilation decides nothing. At a free barrier it alone waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from trinity.common.generation.structure import Compiled
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
-
+PATIENCE_S = 10.0  # more than a busy machine takes for the first rollouts of a process
 _LINGER_S = 0.002  # an idle engine waits so long for what is sent in one go
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -68,7 +70,7 @@ class LockstepBarrier:
         is_free: whether nobody waits for anybody.
     """
 
-    def __init__(self, *, patience_s: float = 1.0, is_free: bool = False) -> None:
+    def __init__(self, *, patience_s: float = PATIENCE_S, is_free: bool = False) -> None:
         self._is_free = is_free
         self._changed = threading.Condition()
         self._runs = ActiveRollouts(patience_s=patience_s)
@@ -79,8 +81,7 @@ class LockstepBarrier:
         self._jobs: list[Callable[[], None]] = []
         self._urgent: list[Callable[[], None]] = []  # done between two steps
         self._last_arrival = 0.0
-        self._has_cancelled = False
-        self._is_closed = False
+        self._has_cancelled = self._is_closed = self._has_warned = False
 
     def submit(self, waiting: QueuedRequest) -> None:
         """Queue a request.
@@ -148,10 +149,8 @@ class LockstepBarrier:
 
     def take_cancelled(self) -> bool:
         """Return whether :meth:`cancelled` was called since this was last asked."""
-        if not self._has_cancelled:
-            return False
-        self._has_cancelled = False
-        return True
+        was_called, self._has_cancelled = self._has_cancelled, False
+        return was_called
 
     def take(self) -> Work | None:
         """Return what to do next, waiting until there is something; None: the gate is closed.
@@ -202,8 +201,7 @@ class LockstepBarrier:
         with self._changed:
             self._is_closed = True
             left = [*self._opened, *self._first, *self._free]
-            self._opened, self._first, self._free = [], [], []
-            self._compiling = {}
+            self._opened, self._first, self._free, self._compiling = [], [], [], {}
             jobs = [*self._urgent, *self._jobs]
             self._urgent, self._jobs = [], []
             self._changed.notify_all()
@@ -228,8 +226,13 @@ class LockstepBarrier:
     def _handed_out(self) -> list[QueuedRequest]:
         may_open = self._first and not self._opened and not self._is_held
         if may_open and self._runs.delay(time.monotonic()) == 0.0:
-            self._opened = sorted(self._first, key=_key)
-            self._first = []
+            self._opened, self._first = sorted(self._first, key=_key), []
+            if not (self._has_warned or self._runs.is_complete):
+                self._has_warned = True
+                logger.warning(
+                    "a batch began without a rollout that asked nothing for long (slow environment, "
+                    "busy machine): another run of this seed may round otherwise"
+                )
         free = self._joining
         taken = set(free)
         self._free = [waiting for waiting in self._free if waiting not in taken]
@@ -360,11 +363,9 @@ class ActiveRollouts:
 
     def left(self, keys: Iterable[RunKey], *, now: float) -> None:
         """Note that requests were answered or given up."""
+        keys = list(keys)
+        self._answering -= Counter(keys)  # keeps what is left of it
         for key in keys:
-            if key in self._answering:
-                self._answering[key] -= 1
-                if not self._answering[key]:
-                    del self._answering[key]
             run = _run_of(key)
             self._here[run] -= 1
             if self._here[run] <= 0:

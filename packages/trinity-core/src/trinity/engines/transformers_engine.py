@@ -22,7 +22,7 @@ from trinity.engines.adapted_weights import AdaptedWeights
 from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.forward import Forwards
-from trinity.engines.lockstep import LockstepBarrier, QueuedRequest, Work
+from trinity.engines.lockstep import PATIENCE_S, LockstepBarrier, QueuedRequest, Work
 from trinity.engines.model import (
     end_tokens,
     load_model,
@@ -99,7 +99,7 @@ class TransformersEngine(RolloutEngine):
         max_batch_rows: int = 256,
         max_batch_tokens: int = 131_072,
         trust_remote_code: bool = False,
-        gate_patience_s: float = 1.0,
+        gate_patience_s: float = PATIENCE_S,
         in_lockstep: bool = True,
         cpu_kernels: bool = True,
         module: PreTrainedModel | None = None,
