@@ -8,10 +8,12 @@ import sqlite3
 import threading
 from contextlib import closing
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import pytest
 from safetensors.torch import load_file, save_file
-from trinity.errors import DataError
+from trinity.common.ports import GenerationRequest
+from trinity.errors import DataError, ModelError
 from trinity_tinker.base_model import BaseModel
 from trinity_tinker.expiry import ServiceTimes
 from trinity_tinker.run_scheduler import RunScheduler
@@ -136,21 +138,43 @@ def test_weights_of_a_sampling_session_are_not_replaced(client):
     assert "exists" in client.error(client.post(path, body)["request_id"])
 
 
-def test_a_sampler_that_is_in_use_makes_no_room_for_another(client, base, tmp_path):
+def test_an_adapter_that_is_in_use_makes_no_room_for_another(client, base, tmp_path):
+    model = client.model(client.session())
+    for seq, name in enumerate(("one", "two", "three"), 1):
+        saved(client, model, seq, path=name)
+    folders = tmp_path / "data/checkpoints" / quote(model, safe="") / "weights"
+    samplers = Samplers(max_adapters=1)
+
+    def sampler(name):
+        return samplers.of_checkpoint(folders / name, base, made=1.0)
+
+    first, second = sampler("one"), sampler("two")
+    assert sampler("one") is first
+    for one in (first, second, first):
+        samplers.release(one)
+    sampler("three")
+    known = {one.adapter: one.adapter in one.sampled.adapters for one in (first, second)}
+    assert known == {first.adapter: False, second.adapter: False}
+    assert sampler("one") is not first
+    samplers.close()
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_sampled_is_let_go_of_afterwards(
+    client, base, tmp_path
+):
     model = client.model(client.session())
     saved(client, model, 1, path="one")
     (folder,) = (tmp_path / "data/checkpoints").glob("*/weights/one")
-    samplers = Samplers(max_merged=1)
-    first = samplers.of_checkpoint(folder, base, made=1.0)
-    second = samplers.of_checkpoint(folder, base, made=2.0)
-    again = samplers.of_checkpoint(folder, base, made=1.0)
-    for sampler in (first, second, again):
-        samplers.release(sampler)
-    third = samplers.of_checkpoint(folder, base, made=3.0)
-    samplers.close()
+    samplers = Samplers(max_adapters=4)
+    sampler = samplers.of_checkpoint(folder, base, made=1.0)
+    samplers.forget(folder)
+    request = GenerationRequest(prompt_token_ids=tuple(TOKENS), max_new_tokens=2)
 
-    assert again is first
-    assert third not in {first, second}
+    assert len(sampler.submit(request).result(60)) == 1
+    samplers.release(sampler)
+    with pytest.raises(ModelError, match="weights/one"):
+        sampler.submit(request)
+    samplers.close()
 
 
 @pytest.mark.parametrize("name", ["ж" * 200, "." * 200, "..", "a b%?#", "雪" * 100], ids=len)

@@ -1,134 +1,163 @@
-"""Models that are sampled: base models, and those with a checkpoint's adapter added in."""
+"""What is sampled: base models, each with the adapters of checkpoints, one for each row."""
 
 from __future__ import annotations
 
-import copy
-import json
 import threading
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
 from trinity.engines.model import twin_of
 from trinity.engines.transformers_engine import TransformersEngine
-from trinity.trainer.lora import FOLDER, WEIGHTS_FILE
+
+from trinity_tinker.multi_lora import MultiLoRA, read_factors
+from trinity_tinker.prompt_scores import logprobs_of
+from trinity_tinker.refusal import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
-    from transformers import PreTrainedModel
+    from torch import Tensor
+    from trinity.common.ports import Completion, GenerationRequest
 
     from trinity_tinker.base_model import BaseModel
 
 __all__ = ["Sampler", "Samplers"]
 
-_IN_PEFT = "base_model.model."
 _SEED = 0  # of an engine; each request has a key of its own
 
 
-class Sampler:
-    """A model whose weights do not change, and the engine that samples from it.
+class _Sampled:
+    """A base model with adapters by name, and the engine that samples all of them in one batch."""
 
-    Args:
-        module: the model; the engine works on its tensors.
-        base: that it is, or was made of.
-    """
-
-    def __init__(self, module: PreTrainedModel, base: BaseModel) -> None:
+    def __init__(self, base: BaseModel) -> None:
         self.base = base
-        self.module = module  # to score with, under the lock
+        self.adapters = MultiLoRA()
+        #: To score with, under the lock; the engine works on the same tensors.
+        self.module = self.adapters.put_into(twin_of(base.module))
         self.lock = threading.Lock()
-        self.num_users = 0  # requests that are being answered
         self.engine = TransformersEngine(
             model_path=base.path,
             max_model_len=base.max_length,
             seed=_SEED,
             in_lockstep=False,
-            module=module,
+            module=self.module,
+            adapters=self.adapters,
         )
 
 
+@dataclass(kw_only=True, eq=False)
+class Sampler:
+    """The weights that requests name: a base model, or one with the adapter of a checkpoint."""
+
+    sampled: _Sampled
+    adapter: str = ""
+    made: float = 0.0  # when the adapter's files were written
+    num_users: int = 0  # requests that are being answered
+    is_gone: bool = False  # the next to have no user lets go of the adapter
+
+    @property
+    def base(self) -> BaseModel:
+        """Return the model, without what is added to it."""
+        return self.sampled.base
+
+    def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
+        """Queue a request."""
+        return self.sampled.engine.submit(replace(request, adapter=self.adapter))
+
+    def logprobs_of(self, text: Sequence[int], *, last: int, temperature: float = 1.0) -> Tensor:
+        """Return ``[last, V]``: what the model says about each of the last tokens."""
+        with self.sampled.lock, self.sampled.adapters.of_rows([self.adapter]):
+            return logprobs_of(self.sampled.module, text, last=last, temperature=temperature)
+
+
 class Samplers:
-    """All models that are sampled; thread-safe. Each one that is given is released later.
+    """All that is sampled; thread-safe. Each sampler that is given is released later.
 
     Args:
-        max_merged: models with an adapter in memory; the one used longest ago makes room, once
-            nothing is being sampled from it.
+        max_adapters: adapters in memory; the one used longest ago makes room, once nothing is
+            being sampled from it.
     """
 
-    def __init__(self, *, max_merged: int) -> None:
-        self._max_merged = max_merged
+    def __init__(self, *, max_adapters: int) -> None:
+        self._max_adapters = max_adapters
         self._bases: dict[str, Sampler] = {}
-        # by folder, and when it was written; the last is the one used last
-        self._merged: dict[tuple[str, float], Sampler] = {}
+        # by folder, or by path where the weights change; the last is the one used last
+        self._adapted: dict[str, Sampler] = {}
+        self._num_made = 0
         self._lock = threading.Lock()
 
     def of_base(self, base: BaseModel) -> Sampler:
         """Return the sampler of a model without an adapter."""
         with self._lock:
-            if base.name not in self._bases:
-                self._bases[base.name] = Sampler(twin_of(base.module), base)
-            self._bases[base.name].num_users += 1
-            return self._bases[base.name]
+            found = self._of_base(base)
+            found.num_users += 1
+            return found
 
     def of_checkpoint(self, folder: Path, base: BaseModel, *, made: float) -> Sampler:
-        """Return the sampler of a checkpoint; its adapter is added to a copy of the model.
+        """Return the sampler of a checkpoint.
 
         ``made`` tells its files from those that were in its folder before.
+
+        Raises:
+            Refused: the files are gone, or cannot be read.
         """
-        key = str(folder), made
         with self._lock:
-            found = self._merged.pop(key, None)
+            found = self._adapted.pop(str(folder), None)
+            if found is not None and found.made != made:
+                self._let_go(found)
+                found = None
             if found is None:
                 self._make_room()
-                found = Sampler(merged(base.module, folder / FOLDER), base)
+                found = self._loaded(folder, base, made=made)
             found.num_users += 1
-            self._merged[key] = found
+            self._adapted[str(folder)] = found
             return found
 
     def release(self, sampler: Sampler) -> None:
         """Note that a request no longer needs a sampler."""
         with self._lock:
             sampler.num_users -= 1
+            if sampler.is_gone:
+                self._let_go(sampler)
 
     def forget(self, folder: Path) -> None:
         """Let go of a checkpoint whose files are other ones now, or are gone."""
         with self._lock:
-            found = [self._merged.pop(key) for key in list(self._merged) if key[0] == str(folder)]
-        for sampler in found:
-            sampler.engine.close()
+            found = self._adapted.pop(str(folder), None)
+            if found is not None:
+                self._let_go(found)
 
     def close(self) -> None:
         """End all engines."""
         with self._lock:
-            for sampler in (*self._bases.values(), *self._merged.values()):
-                sampler.engine.close()
+            for sampler in self._bases.values():
+                sampler.sampled.engine.close()
+
+    def _of_base(self, base: BaseModel) -> Sampler:
+        if base.name not in self._bases:
+            self._bases[base.name] = Sampler(sampled=_Sampled(base))
+        return self._bases[base.name]
+
+    def _loaded(self, folder: Path, base: BaseModel, *, made: float) -> Sampler:
+        sampled = self._of_base(base).sampled
+        try:
+            factors = read_factors(folder, device=base.module.device)
+        except (OSError, SafetensorError) as error:
+            raise Refused(f"the checkpoint's files cannot be read: {error}") from error
+        self._num_made += 1
+        name = f"{self._num_made}:{folder}"  # a later one from this folder is another
+        sampled.adapters.add(name, factors)
+        return Sampler(sampled=sampled, adapter=name, made=made)
 
     def _make_room(self) -> None:
-        idle = [key for key, sampler in self._merged.items() if not sampler.num_users]
-        for key in idle[: max(0, len(self._merged) + 1 - self._max_merged)]:
-            self._merged.pop(key).engine.close()
+        idle = [key for key, sampler in self._adapted.items() if not sampler.num_users]
+        for key in idle[: max(0, len(self._adapted) + 1 - self._max_adapters)]:
+            self._let_go(self._adapted.pop(key))
 
-
-@torch.no_grad()
-def merged(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    """Return a copy of a model with the adapter of a folder of peft added to its weights.
-
-    An output layer that shares its weights with the embedding gets weights of its own.
-    """
-    module = copy.deepcopy(base)
-    config: dict[str, Any] = json.loads((folder / "adapter_config.json").read_text("utf-8"))
-    tensors = load_file(folder / WEIGHTS_FILE)
-    for name, lower in tensors.items():
-        path, found, _ = name.removeprefix(_IN_PEFT).partition(".lora_A.")
-        if not found:
-            continue
-        upper = tensors[name.replace(".lora_A.", ".lora_B.")]
-        layer: Any = module.get_submodule(path)
-        if layer is module.get_output_embeddings():
-            layer.weight = torch.nn.Parameter(layer.weight.clone(), requires_grad=False)
-            module.config.tie_word_embeddings = False
-        scale = config["lora_alpha"] / config["r"]
-        delta = (upper @ lower * scale).to(layer.weight.device)
-        layer.weight.copy_(layer.weight.float() + delta)
-    return module
+    def _let_go(self, sampler: Sampler) -> None:
+        sampler.is_gone = True
+        if not sampler.num_users:
+            sampler.sampled.adapters.remove(sampler.adapter)

@@ -15,13 +15,9 @@ from trinity.common.ports import GenerationRequest, RunKey
 from trinity.errors import TrinityError
 
 from trinity_tinker.fields import number, parsed, whole
-from trinity_tinker.prompt_scores import (
-    logprobs_of,
-    target_logprobs,
-    token_logprobs,
-    top_logprobs,
-)
+from trinity_tinker.prompt_scores import target_logprobs, token_logprobs, top_logprobs
 from trinity_tinker.refusal import Refused
+from trinity_tinker.sampling_turns import SamplingTurns
 from trinity_tinker.store import Request, Result
 from trinity_tinker.tensors import Cells, bytes_of, cells_of_json
 from trinity_tinker.training import refusal_result
@@ -104,6 +100,7 @@ class Sampling:
         self.checkpoints = checkpoints
         self._bases = bases
         self._samplers = samplers
+        self._turns = SamplingTurns()
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tinker-scoring")
 
     def close(self) -> None:
@@ -133,7 +130,8 @@ class Sampling:
         sampler: Sampler = await in_thread(self._sampler, request, body)
         try:
             asked = _read(body, base=sampler.base, request=request)
-            completions = await asyncio.wrap_future(sampler.engine.submit(asked.generation))
+            async with self._turns.of(sampler, rows=asked.generation.n):
+                completions = await asyncio.wrap_future(sampler.submit(asked.generation))
             answer: bytes = await in_thread(_answer, sampler, asked, completions)
         finally:
             self._samplers.release(sampler)
@@ -258,9 +256,8 @@ def _answer(sampler: Sampler, asked: _SampleRequest, completions: list[Completio
 def _top_sampled(sampler: Sampler, asked: _SampleRequest, completion: Completion) -> Any:
     text = (*asked.generation.prompt_token_ids, *completion.token_ids)
     last = len(completion.token_ids)
-    with sampler.lock:
-        temperature = asked.generation.temperature or 1.0
-        scores = logprobs_of(sampler.module, text, last=last, temperature=temperature)
+    temperature = asked.generation.temperature or 1.0
+    scores = sampler.logprobs_of(text, last=last, temperature=temperature)
     return top_logprobs(scores, k=asked.top_sampled, length=last)
 
 
@@ -274,9 +271,7 @@ def _add_prompt_scores(made: Any, sampler: Sampler, asked: _SampleRequest) -> No
             made.prompt_logprobs = np.full(len(prompt), np.nan, dtype="<f4").tobytes()
         return
     is_whole = asked.targets is not None
-    with sampler.lock:
-        last = len(prompt) - 1 if is_whole else asked.last
-        scores = logprobs_of(sampler.module, prompt, last=last)
+    scores = sampler.logprobs_of(prompt, last=len(prompt) - 1 if is_whole else asked.last)
     wanted = scores[-asked.last :]
     if asked.has_prompt_logprobs:
         made.prompt_logprobs = token_logprobs(wanted, prompt).tobytes()

@@ -42,7 +42,7 @@ class TinkerServer:
         keys: of clients; none: one is made for this start.
         alpha: of all adapters.
         max_models: runs in memory.
-        max_samplers: checkpoints in memory that are sampled.
+        max_samplers: adapters in memory that are sampled.
         times: how long it waits for what.
 
     Raises:
@@ -61,7 +61,7 @@ class TinkerServer:
         keys: Sequence[str] = (),
         alpha: int = 32,
         max_models: int = 8,
-        max_samplers: int = 4,
+        max_samplers: int = 32,
         times: ServiceTimes | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ class TinkerServer:
             store,
             checkpoints=checkpoints,
             bases=named,
-            samplers=Samplers(max_merged=max_samplers),
+            samplers=Samplers(max_adapters=max_samplers),
         )
         self.key = keys[0] if keys else f"tml-{secrets.token_urlsafe(24)}"
         listening = listening_at(host, port, remedy="Choose another --port.")

@@ -35,7 +35,7 @@ Port = Annotated[int, typer.Option(help="Port; 0: a free one.")]
 Alpha = Annotated[int, typer.Option(min=1, help="Scale of adapters of new runs: alpha / rank.")]
 MaxModels = Annotated[int, typer.Option(min=1, help="Runs in memory at a time.")]
 MaxSamplers = Annotated[
-    int, typer.Option(min=1, help="Checkpoints in memory that are sampled, each a whole model.")
+    int, typer.Option(min=1, help="Adapters of checkpoints in memory that are sampled.")
 ]
 Precision = Annotated[str, typer.Option(help="float32, or bfloat16; adapters are float32.")]
 MaxLength = Annotated[
@@ -63,7 +63,7 @@ def serve(  # noqa: PLR0913, PLR0917 -- the options of a command
     port: Port = 8011,
     lora_alpha: Alpha = 32,
     max_models: MaxModels = 8,
-    max_samplers: MaxSamplers = 4,
+    max_samplers: MaxSamplers = 32,
     precision: Precision = "float32",
     max_length: MaxLength = None,
     max_tokens: MaxTokens = 4096,

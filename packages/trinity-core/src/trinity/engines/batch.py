@@ -63,6 +63,7 @@ class Batch:
         self._tokens_B = eos_V.new_empty(0, dtype=torch.int64)  # the last of each row
         self._starts: list[int] = []  # the column of the cache that each row begins at
         self._starts_B = eos_V.new_empty(0, dtype=torch.int64)
+        self._adapters: list[str] = []  # of each row
         self._hidden_BC: Tensor | None = None
         self._sampler: Sampler | None = None
         self._settings: set[Settings] = set()
@@ -78,28 +79,29 @@ class Batch:
             OutOfMemoryError: with fewer rows there might be enough: see :meth:`interrupted`.
         """
         self._joining = rows
-        rows_of: dict[tuple[int, ...], list[Row]] = {}
+        rows_of: dict[str, dict[tuple[int, ...], list[Row]]] = {}  # by adapter, then by text
         fresh = [row for row in rows if not row.tokens]
         for row, uniforms in zip(fresh, self._uniforms(fresh), strict=True):
             row.uniforms = uniforms
             self._endings.begin(row)
         for row in rows:
             row.note_version(self._version)
-            rows_of.setdefault(row.text, []).append(row)
-        waiting = prefill_groups(list(rows_of))
+            rows_of.setdefault(row.request.adapter, {}).setdefault(row.text, []).append(row)
+        waiting = [(of, group) for of, texts in rows_of.items() for group in prefill_groups(texts)]
         failed: list[tuple[Row, Exception]] = []
         while waiting:
-            group = waiting.pop(0)
-            joining = [(i, row) for i, prompt in enumerate(group) for row in rows_of[prompt]]
+            of, group = waiting.pop(0)
+            joining = [(i, row) for i, prompt in enumerate(group) for row in rows_of[of][prompt]]
             try:
-                prefilled = self._forwards.prefill(group)
+                with self._forwards.adapters.of_rows([of] * len(group)):
+                    prefilled = self._forwards.prefill(group)
             except Exception as error:  # of these rows' rollouts, not the others'
                 if len(group) == 1 and isinstance(error, torch.OutOfMemoryError):
                     raise
                 if len(group) == 1:
                     failed += [(row, error) for _, row in joining]
                 else:
-                    waiting += [[prompt] for prompt in group]
+                    waiting += [(of, [prompt]) for prompt in group]
             else:
                 self._append(*prefilled, joining)
         self._joining = ()
@@ -140,9 +142,10 @@ class Batch:
         if cache.column == cache.column_capacity:
             self._reserve(rows=len(self.rows), width=0)
             self._note_places()
-        self._logits_BV = self._forwards.following(
-            self._tokens_B, starts_B=self._starts_B, hidden_BC=self._hidden_BC, cache=cache
-        )
+        with self._forwards.adapters.of_rows(self._adapters):
+            self._logits_BV = self._forwards.following(
+                self._tokens_B, starts_B=self._starts_B, hidden_BC=self._hidden_BC, cache=cache
+            )
 
     def leave(self, version: WeightVersion) -> list[Row]:
         """Let all rows go, and be ready for others with weights of another version."""
@@ -208,6 +211,7 @@ class Batch:
     def _note_places(self) -> None:
         """Tell tensors and cache which rows there are and where they begin."""
         self._starts_B = on_device(self._starts, self._starts_B.device)
+        self._adapters = [row.request.adapter for row in self.rows]
         first = min(self._starts)
         self._cache.skip_to(first)
         is_padded = max(self._starts) > first

@@ -17,7 +17,7 @@ from trinity.engines.sampling import on_device
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor
@@ -30,6 +30,18 @@ if TYPE_CHECKING:
 _PREFILL_TOKENS = 16_384  # of one forward, padding included
 
 
+class RowAdapters:
+    """Adapters (LoRA) by name, in a model whose rows compute with one of them each; here: none."""
+
+    def __contains__(self, name: object) -> bool:
+        return False
+
+    def of_rows(self, names: Sequence[str]) -> AbstractContextManager[None]:
+        """Return the block in which row i of this thread's forwards computes with ``names[i]``."""
+        del names
+        return nullcontext()
+
+
 class Forwards:
     """Runs one model; owned by one thread.
 
@@ -37,17 +49,24 @@ class Forwards:
         module: any decoder of transformers that keeps keys and values.
         max_model_len: the longest context there will be.
         kernels: what computes faster than transformers; None: transformers as it is.
+        adapters: that are in the model; None: none are.
 
     Raises:
         ModelError: the model keeps something else.
     """
 
     def __init__(
-        self, module: PreTrainedModel, *, max_model_len: int, kernels: CpuKernels | None = None
+        self,
+        module: PreTrainedModel,
+        *,
+        max_model_len: int,
+        kernels: CpuKernels | None = None,
+        adapters: RowAdapters | None = None,
     ) -> None:
         _check_kind(module)
         self._module = module
         self._kernels = kernels
+        self.adapters = adapters or RowAdapters()
         self._keeps_logits = "logits_to_keep" in inspect.signature(module.forward).parameters
         self.makes_masks = _makes_masks(module, max_model_len)
         self.vocab = module.get_output_embeddings().weight.shape[0]
@@ -153,7 +172,7 @@ def _columns(hidden_BC: Tensor, first: int, end: int) -> Tensor:
     return columns.clone(memory_format=torch.contiguous_format)
 
 
-def prefill_groups(prompts: Sequence[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
+def prefill_groups(prompts: Iterable[tuple[int, ...]]) -> list[list[tuple[int, ...]]]:
     """Return the prompts in groups of similar length, each within the tokens of one forward."""
     groups: list[list[tuple[int, ...]]] = []
     for prompt in sorted(prompts, key=lambda prompt: -len(prompt)):

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         WeightVersion,
     )
     from trinity.common.weight_digest import WeightDigest
+    from trinity.engines.forward import RowAdapters
 
 _CLOSE_TIMEOUT_S = 30.0
 
@@ -76,6 +77,7 @@ class TransformersEngine(RolloutEngine):
         cpu_kernels: compute in ways that are faster on a CPU, equal to float tolerance.
         module: the trainer's own model, whose tensors are used instead of copies; they must not
             change while a batch runs, and :meth:`load_weights` then notes the version only.
+        adapters: that are in ``module``; each request names its own.
 
     Raises:
         ModelError: the model cannot be loaded, or keeps more than keys and values.
@@ -103,6 +105,7 @@ class TransformersEngine(RolloutEngine):
         in_lockstep: bool = True,
         cpu_kernels: bool = True,
         module: PreTrainedModel | None = None,
+        adapters: RowAdapters | None = None,
     ) -> None:
         self._is_shared = module is not None
         if module is None:
@@ -124,7 +127,9 @@ class TransformersEngine(RolloutEngine):
         self._max_model_len = max_model_len
         self._gate = LockstepBarrier(patience_s=gate_patience_s, is_free=not in_lockstep)
         kernels = CpuKernels(self._module) if cpu_kernels else None
-        self._forwards = Forwards(self._module, max_model_len=max_model_len, kernels=kernels)
+        self._forwards = Forwards(
+            self._module, max_model_len=max_model_len, kernels=kernels, adapters=adapters
+        )
         eos_V = end_tokens(self._module, model_path)
         self._tokenizer = OwnTokenizer(model_path, trust_remote_code=trust_remote_code)
         self._structures = Structures(eos_V, tokenizer=self._tokenizer)
@@ -159,7 +164,12 @@ class TransformersEngine(RolloutEngine):
         return self._gate.num_waiting + self._answering.num_open
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
-        check_request(request, max_model_len=self._max_model_len, vocab=self._forwards.vocab)
+        check_request(
+            request,
+            max_model_len=self._max_model_len,
+            vocab=self._forwards.vocab,
+            adapters=self._forwards.adapters,
+        )
         if request.stop:
             self._tokenizer.get(field="stop")
         future: PendingReply[list[Completion]] = PendingReply(on_cancel=self._gate.cancelled)

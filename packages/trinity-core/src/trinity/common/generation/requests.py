@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from trinity.common.ports import GenerationRequest
 
 __all__ = ["PendingReply", "begins", "check_prompt", "check_request", "fail"]
 
 
-def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int) -> None:
+def check_request(
+    request: GenerationRequest, *, max_model_len: int, vocab: int, adapters: Container[str] = ()
+) -> None:
     """Say what is wrong with the request, if anything is.
 
     Raises:
@@ -38,6 +40,10 @@ def check_request(request: GenerationRequest, *, max_model_len: int, vocab: int)
         "logit_bias": (
             all(0 <= token < vocab and -100 <= b <= 100 for token, b in request.logit_bias),
             f"tokens below {vocab} with numbers from -100 to 100",
+        ),
+        "adapter": (
+            not request.adapter or request.adapter in adapters,
+            "one that the engine has now: it was never added, or was removed",
         ),
     }
     for name, (is_right, wanted) in ranges.items():

@@ -71,6 +71,7 @@ class GenerationRequest:
     frequency_penalty: float = 0.0  # likewise, as often as it has the token
     logit_bias: tuple[tuple[int, float], ...] = ()  # (token, what is added to its logit)
     seed: str = ""  # requests of a rollout with the same one draw the same
+    adapter: str = ""  # name of the LoRA that the reply is computed with; "": none
 
     @property
     def drawn_by(self) -> RunKey:

@@ -1,0 +1,98 @@
+"""Several runs sample in one batch, and beside one that trains, and none notices the others."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from trinity_tinker.server import TinkerServer
+
+NAME, KEY = "Qwen/Tiny", "tml-of-a-test"
+TOKENS = [71, 104, 101, 32, 113, 117, 105, 99, 107]
+AS_BATCHING = 3e-5  # as far as the shapes of a batch move a log-probability in the core's tests
+
+
+def a_datum(number):
+    tokens = [10 + (7 * number + place) % 300 for place in range(10)]
+    return {"tokens": tokens[:-1], "target_tokens": tokens[1:], "weights": [1.0] * 9}
+
+
+def trained(client, session, number, *, steps=2, **lora):
+    """Return a run that is unlike the others."""
+    model = client.model(session, number, **lora)
+    for step in range(steps):
+        client.backward(model, 2 * step + 1, [a_datum(10 * number + step)])
+        client.wait(client.step(model, 2 * step + 2))
+    return model
+
+
+def sampler_of(client, model, seq, number):
+    body = {"model_id": model, "seq_id": seq, "sampling_session_seq_id": number}
+    saved = client.wait(client.post("/save_weights_for_sampler", body)["request_id"])
+    return saved["sampling_session_id"]
+
+
+def sequences(client, request):
+    return [
+        (np.frombuffer(one.tokens, "<i4").tolist(), np.frombuffer(one.logprobs, "<f4"))
+        for one in client.output(request, "SampleResponse").sequences
+    ]
+
+
+def test_runs_of_three_ranks_and_the_base_model_sample_together_as_each_does_alone(client):
+    session = client.session()
+    ranks = {0: {"rank": 2}, 1: {"rank": 16}, 2: {"rank": 4, "train_unembed": False}}
+    samplers = [
+        sampler_of(client, trained(client, session, number, **lora), 5, number)
+        for number, lora in ranks.items()
+    ]
+    body = {"session_id": session, "sampling_session_seq_id": 9, "base_model": NAME}
+    samplers.append(client.post("/create_sampling_session", body)["sampling_session_id"])
+    asked = [(sampler, seed) for seed in range(3) for sampler in samplers]
+
+    def ask(sampler, seed, seq):
+        params = {"seed": seed, "max_tokens": 6 + seed, "stop": []}
+        return client.sample(sampler, seq, TOKENS[: 5 + seed], num_samples=2, params=params)
+
+    requests = [ask(*one, 10 + one[1]) for one in asked]
+    together = [sequences(client, request) for request in requests]
+    alone = [sequences(client, ask(*one, 20 + one[1])) for one in asked]
+
+    for one, other in zip(together, alone, strict=True):
+        for (tokens, logprobs), (wanted, expected) in zip(one, other, strict=True):
+            assert tokens == wanted
+            assert logprobs == pytest.approx(expected, abs=AS_BATCHING)
+    first = [tuple(found[0][0]) for found in together[:4]]
+    assert len(set(first)) == 4  # each run says something else
+
+
+def test_sampling_beside_a_run_that_trains_changes_no_bit_of_either(base, tmp_path, make_client):
+    """The frozen base model is all that they share."""
+    found = []
+    for is_together in (False, True):
+        server = TinkerServer([base], tmp_path / str(is_together), keys=[KEY])
+        client = make_client(server.base_url)
+        session = client.session()
+        sampler = sampler_of(client, trained(client, session, 0), 5, 0)
+        sampled = []
+
+        def sample(client=client, sampler=sampler, sampled=sampled):
+            for seq in range(1, 13):
+                params = {"seed": seq, "max_tokens": 8, "stop": []}
+                request = client.sample(sampler, seq, TOKENS, num_samples=3, params=params)
+                answer = client.output(request, "SampleResponse")
+                sampled.append(answer.SerializeToString(deterministic=True))
+
+        beside = threading.Thread(target=sample)
+        if is_together:
+            beside.start()
+        model = trained(client, session, 1, steps=8, rank=8)
+        last = client.output(client.backward(model, 17, [a_datum(0)], forward_only=True))
+        if not is_together:
+            beside.start()
+        beside.join()
+        found.append((sampled, last.loss_fn_outputs[0].fields["logprobs"].data))
+        server.close()
+
+    assert found[0] == found[1]
