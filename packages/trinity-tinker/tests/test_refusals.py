@@ -122,7 +122,13 @@ def test_another_optimizer_is_refused(client):
     [
         ("/save_weights", {"path": "a/b"}, "'a/b'"),
         ("/save_weights", {"path": "a", "ttl_seconds": 60}, "ttl_seconds is 60"),
-        ("/save_weights_for_sampler", {"path": "a", "kind": "inflight"}, "'inflight'"),
+        ("/save_weights_for_sampler", {"path": "a", "kind": "inflight"}, "takes no path"),
+        ("/save_weights_for_sampler", {"path": "a", "kind": "other"}, "'other'"),
+        (
+            "/save_weights_for_sampler",
+            {"sampling_session_seq_id": 0, "kind": "inflight", "ttl_seconds": 3600},
+            "no ttl_seconds",
+        ),
         ("/save_weights_for_sampler", {}, "needs path"),
         ("/load_weights", {"path": "tinker://x/weights/y", "optimizer": True}, "no checkpoint"),
         (

@@ -6,6 +6,8 @@ import threading
 
 import numpy as np
 import pytest
+import torch
+from trinity_tinker.samplers import Samplers
 from trinity_tinker.server import TinkerServer
 
 NAME, KEY = "Qwen/Tiny", "tml-of-a-test"
@@ -27,8 +29,8 @@ def trained(client, session, number, *, steps=2, **lora):
     return model
 
 
-def sampler_of(client, model, seq, number):
-    body = {"model_id": model, "seq_id": seq, "sampling_session_seq_id": number}
+def sampler_of(client, model, seq, number, **how):
+    body = {"model_id": model, "seq_id": seq, "sampling_session_seq_id": number, **how}
     saved = client.wait(client.post("/save_weights_for_sampler", body)["request_id"])
     return saved["sampling_session_id"]
 
@@ -96,3 +98,71 @@ def test_sampling_beside_a_run_that_trains_changes_no_bit_of_either(base, tmp_pa
         server.close()
 
     assert found[0] == found[1]
+
+
+def likeliest(client, sampler, seq):
+    """Return the tokens of a greedy reply."""
+    params = {"temperature": 0.0, "max_tokens": 8, "stop": []}
+    [(tokens, _)] = sequences(client, client.sample(sampler, seq, TOKENS, params=params))
+    return tokens
+
+
+def test_all_inflight_samplers_of_a_run_get_the_weights_that_are_saved_last(
+    base, tmp_path, make_client
+):
+    server = TinkerServer([base], tmp_path, keys=[KEY])
+    client = make_client(server.base_url)
+    session = client.session()
+    model = trained(client, session, 0)
+    first = sampler_of(client, model, 5, 0, kind="inflight")
+    before = likeliest(client, first, 1)
+    client.backward(model, 6, [a_datum(7)])
+    client.wait(client.step(model, 7, learning_rate=0.1))
+    unchanged = likeliest(client, first, 2)
+    second = sampler_of(client, model, 8, 1, kind="inflight")
+    snapshot = sampler_of(client, model, 9, 2)
+    found = [likeliest(client, sampler, 3) for sampler in (first, second, snapshot)]
+    server.close()
+
+    assert unchanged == before  # training alone publishes nothing
+    assert found[0] == found[1] == found[2] != before
+    assert [one.name for one in tmp_path.glob("checkpoints/*/sampler_weights/inflight*")] == [
+        "inflight@8"
+    ]
+    server = TinkerServer([base], tmp_path, keys=[KEY])
+    assert likeliest(make_client(server.base_url), first, 4) == found[0]
+    server.close()
+
+
+def test_weights_that_are_published_reach_what_is_being_sampled(base, tmp_path, make_client):
+    server = TinkerServer([base], tmp_path, keys=[KEY])
+    client = make_client(server.base_url)
+    model = trained(client, client.session(), 0)
+    sampler_of(client, model, 5, 0, kind="inflight")
+    (before,) = tmp_path.glob("checkpoints/*/sampler_weights/inflight@*")
+    samplers = Samplers(max_adapters=4)
+    under_way = samplers.of_checkpoint(before, base, made=1.0)
+    old = under_way.logprobs_of(TOKENS, last=4)
+    client.backward(model, 6, [a_datum(7)])
+    client.wait(client.step(model, 7))
+    sampler_of(client, model, 8, 1, kind="inflight")
+    (after,) = tmp_path.glob("checkpoints/*/sampler_weights/inflight@*")
+    samplers.publish(after, made=2.0)
+    new = under_way.logprobs_of(TOKENS, last=4)
+    server.close()
+
+    assert not torch.equal(old, new)
+    assert samplers.of_checkpoint(after, base, made=2.0) is under_way
+    assert samplers.of_checkpoint(before, base, made=1.0) is under_way  # asked for a moment ago
+    assert torch.equal(under_way.logprobs_of(TOKENS, last=4), new)
+    samplers.close()
+
+
+def test_a_snapshot_of_the_same_name_is_not_overwritten(client):
+    model = trained(client, client.session(), 0)
+    body = {"model_id": model, "seq_id": 5, "path": "inflight"}
+    client.wait(client.post("/save_weights_for_sampler", body)["request_id"])
+    body = {"model_id": model, "seq_id": 6, "sampling_session_seq_id": 0, "kind": "inflight"}
+
+    told = client.error(client.post("/save_weights_for_sampler", body)["request_id"])
+    assert "sampler_weights/inflight exists" in told

@@ -64,6 +64,22 @@ def test_the_whole_way_from_a_new_run_to_one_that_goes_on(service):
     assert other.get_info().lora_rank == 8
 
 
+@pytest.mark.skipif(not hasattr(tinker.types, "SamplingClientKind"), reason="an older SDK")
+def test_inflight_clients_follow_the_weights_that_are_saved_last(service):
+    run = done(service.create_lora_training_client(base_model=NAME, rank=8, seed=1))
+    tokens = run.get_tokenizer().encode("the quick brown fox jumps over the lazy dog")
+    text = tinker.ModelInput.from_ints(tokens)
+    first = done(run.save_weights_and_get_sampling_client(kind="inflight"))
+    before = first.compute_logprobs(text).result()
+    run.forward_backward([a_datum(tokens)], "cross_entropy")
+    run.optim_step(tinker.AdamParams(learning_rate=1e-2)).result()
+    second = done(run.save_weights_and_get_sampling_client(kind="inflight"))
+    after = [one.compute_logprobs(text).result() for one in (first, second)]
+
+    assert sum(after[0][1:]) > sum(before[1:]) + 1
+    assert after[0] == after[1]
+
+
 def test_2600_datums_in_three_requests_add_up(service):
     run = done(service.create_lora_training_client(base_model=NAME, rank=4, seed=1))
     datums = [a_datum([10 + number % 300, 11, 12]) for number in range(2600)]

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
     from trinity_tinker.store import Store
 
-__all__ = ["KINDS", "MAX_TTL_S", "MIN_TTL_S", "Checkpoints"]
+__all__ = ["KINDS", "MAX_TTL_S", "MIN_TTL_S", "Checkpoints", "has_versions", "without_version"]
 
 KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 MIN_TTL_S, MAX_TTL_S = 3600, 10 * 366 * 86400
 _NAME = re.compile(r"[^/\0]{1,200}")
+_OF_VERSION = "@"  # in the name of a folder, where a quoted name has none
 _LONGEST = 200  # bytes of a folder's name; file systems take 255
 
 
@@ -47,17 +48,20 @@ class Checkpoints:
         ttl_s: int | None = None,
         metadata: Any = None,
         may_replace: bool = False,
-    ) -> None:
-        """Write a checkpoint whole, or nothing (Any: JSON of a client).
+        version: int | None = None,
+    ) -> str:
+        """Write a checkpoint whole, or nothing; return its path (Any: JSON of a client).
 
-        ``note`` is called with its path in the transaction by which it is there.
+        ``note`` is called with the path in the transaction by which it is there. One with a version
+        takes the place of the version before, whose files are there until it has.
 
         Raises:
             Refused: the name is not one, is taken, or the ttl does not fit.
         """
-        below = _folder_name(name)
+        below = _folder_name(name) + ("" if version is None else f"{_OF_VERSION}{version}")
         path = f"tinker://{model['id']}/{kind}/{name}"
         known = self.store.row("SELECT * FROM checkpoints WHERE path = ?", path)
+        may_replace |= version is not None and known is not None and has_versions(known["folder"])
         if known is not None and not may_replace and not _is_over(known):
             raise Refused(f"{path} exists; choose another name, or delete it.")
         expires = expiry(ttl_s)
@@ -70,6 +74,11 @@ class Checkpoints:
                 *(str(folder), model["base"], model["adapter"], json.dumps(metadata)),
             )
             note(path)
+        if version is not None:
+            for old in (self.folder / folder.parent).glob(f"{_folder_name(name)}{_OF_VERSION}*"):
+                if old.name != below:
+                    shutil.rmtree(old, ignore_errors=True)
+        return path
 
     def find(self, path: str, *, owner: str) -> sqlite3.Row:
         """Return the row of a checkpoint.
@@ -99,6 +108,16 @@ class Checkpoints:
         for row in rows:
             self.delete(row)
         return [self.folder_of(row) for row in rows]
+
+
+def has_versions(folder: str | Path) -> bool:
+    """Return whether the weights of a checkpoint's folder make way for others of the same path."""
+    return _OF_VERSION in Path(folder).name
+
+
+def without_version(folder: Path) -> Path:
+    """Return what the folders of all versions of a checkpoint have in common."""
+    return folder.with_name(folder.name.partition(_OF_VERSION)[0])
 
 
 def _folder_name(name: Any) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-__all__ = ["MultiLoRA", "read_factors"]
+__all__ = ["Factors", "MultiLoRA", "read_factors"]
 
 _IN_PEFT = "base_model.model."
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from safetensors import SafetensorError
 from trinity.engines.model import twin_of
 from trinity.engines.transformers_engine import TransformersEngine
+from trinity.errors import ModelError
 
-from trinity_tinker.multi_lora import MultiLoRA, read_factors
+from trinity_tinker.checkpoints import has_versions, without_version
+from trinity_tinker.multi_lora import Factors, MultiLoRA, read_factors
 from trinity_tinker.prompt_scores import logprobs_of
 from trinity_tinker.refusal import Refused
 
@@ -84,8 +86,8 @@ class Samplers:
     def __init__(self, *, max_adapters: int) -> None:
         self._max_adapters = max_adapters
         self._bases: dict[str, Sampler] = {}
-        # by folder, or by path where the weights change; the last is the one used last
-        self._adapted: dict[str, Sampler] = {}
+        # by folder; the last is the one used last
+        self._adapted: dict[Path, Sampler] = {}
         self._num_made = 0
         self._lock = threading.Lock()
 
@@ -97,24 +99,40 @@ class Samplers:
             return found
 
     def of_checkpoint(self, folder: Path, base: BaseModel, *, made: float) -> Sampler:
-        """Return the sampler of a checkpoint.
+        """Return the sampler of a checkpoint; all who sample one with versions get the newest.
 
         ``made`` tells its files from those that were in its folder before.
 
         Raises:
             Refused: the files are gone, or cannot be read.
         """
+        key, is_mutable = without_version(folder), has_versions(folder)
         with self._lock:
-            found = self._adapted.pop(str(folder), None)
-            if found is not None and found.made != made:
-                self._let_go(found)
+            found = self._adapted.get(key)
+            if found is not None and is_mutable and found.made < made:
+                self._renew(found, folder, made=made)
+            elif found is not None and not is_mutable and found.made != made:
+                self._let_go(self._adapted.pop(key))
                 found = None
             if found is None:
                 self._make_room()
                 found = self._loaded(folder, base, made=made)
             found.num_users += 1
-            self._adapted[str(folder)] = found
+            self._adapted.pop(key, None)
+            self._adapted[key] = found
             return found
+
+    def publish(self, folder: Path, *, made: float) -> None:
+        """Let those who sample earlier versions of a checkpoint, if any do, go on with this one."""
+        key = without_version(folder)
+        with self._lock:
+            found = self._adapted.get(key)
+            if found is None or found.made >= made:
+                return
+            try:
+                self._renew(found, folder, made=made)
+            except (Refused, ModelError):  # the next request is told; what is under way ends
+                self._let_go(self._adapted.pop(key))
 
     def release(self, sampler: Sampler) -> None:
         """Note that a request no longer needs a sampler."""
@@ -126,7 +144,7 @@ class Samplers:
     def forget(self, folder: Path) -> None:
         """Let go of a checkpoint whose files are other ones now, or are gone."""
         with self._lock:
-            found = self._adapted.pop(str(folder), None)
+            found = self._adapted.pop(without_version(folder), None)
             if found is not None:
                 self._let_go(found)
 
@@ -142,15 +160,15 @@ class Samplers:
         return self._bases[base.name]
 
     def _loaded(self, folder: Path, base: BaseModel, *, made: float) -> Sampler:
-        sampled = self._of_base(base).sampled
-        try:
-            factors = read_factors(folder, device=base.module.device)
-        except (OSError, SafetensorError) as error:
-            raise Refused(f"the checkpoint's files cannot be read: {error}") from error
+        sampled, factors = self._of_base(base).sampled, _read(folder, base)
         self._num_made += 1
         name = f"{self._num_made}:{folder}"  # a later one from this folder is another
         sampled.adapters.add(name, factors)
         return Sampler(sampled=sampled, adapter=name, made=made)
+
+    def _renew(self, sampler: Sampler, folder: Path, *, made: float) -> None:
+        sampler.sampled.adapters.add(sampler.adapter, _read(folder, sampler.base))
+        sampler.made = made
 
     def _make_room(self) -> None:
         idle = [key for key, sampler in self._adapted.items() if not sampler.num_users]
@@ -161,3 +179,10 @@ class Samplers:
         sampler.is_gone = True
         if not sampler.num_users:
             sampler.sampled.adapters.remove(sampler.adapter)
+
+
+def _read(folder: Path, base: BaseModel) -> Factors:
+    try:
+        return read_factors(folder, device=base.module.device)
+    except (OSError, SafetensorError) as error:
+        raise Refused(f"the checkpoint's files cannot be read: {error}") from error

@@ -150,14 +150,30 @@ class Sampling:
                 "samplings", body["sampling_session_id"], owner=request.owner
             )
             base, path = session["base"], session["path"]
-        row = None if path is None else self.checkpoints.find(path, owner=request.owner)
-        name = base if row is None else row["base"]
+        if path is None:
+            return self._samplers.of_base(self._base(base))
+        row = self.checkpoints.find(path, owner=request.owner)
+        while True:
+            try:
+                return self._samplers.of_checkpoint(
+                    self.checkpoints.folder_of(row),
+                    self._base(row["base"]),
+                    made=row["made"],
+                )
+            except Refused:
+                before, row = row, self.checkpoints.find(path, owner=request.owner)
+                if row["made"] == before["made"]:  # else its files made way for newer ones
+                    raise
+
+    def publish(self, path: str, *, owner: str) -> None:
+        """Let those who sample weights that change go on with the newest."""
+        row = self.checkpoints.find(path, owner=owner)
+        self._samplers.publish(self.checkpoints.folder_of(row), made=row["made"])
+
+    def _base(self, name: str) -> BaseModel:
         if name not in self._bases:
             raise Refused(f"the base model {name!r} is not served here.")
-        if row is None:
-            return self._samplers.of_base(self._bases[name])
-        folder = self.checkpoints.folder_of(row)
-        return self._samplers.of_checkpoint(folder, self._bases[name], made=row["made"])
+        return self._bases[name]
 
 
 def _read(body: dict[str, Any], *, base: BaseModel, request: Request) -> _SampleRequest:

@@ -72,12 +72,14 @@ class TinkerServer:
         named = {base.name: base for base in bases}
         checkpoints = Checkpoints(store=store, folder=folder / "checkpoints")
         states = RunStates(store, bases=named, folder=folder / "runs", max_models=max_models)
-        training = Training(store, checkpoints=checkpoints, states=states, alpha=alpha)
         sampling = Sampling(
             store,
             checkpoints=checkpoints,
             bases=named,
             samplers=Samplers(max_adapters=max_samplers),
+        )
+        training = Training(
+            store, checkpoints=checkpoints, states=states, alpha=alpha, publish=sampling.publish
         )
         self.key = keys[0] if keys else f"tml-{secrets.token_urlsafe(24)}"
         listening = listening_at(host, port, remedy="Choose another --port.")

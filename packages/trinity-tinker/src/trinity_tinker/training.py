@@ -38,6 +38,7 @@ _ADAM = {
     "weight_decay": 0.0,
     "grad_clip_norm": 0.0,
 }
+_INFLIGHT = "inflight"  # the checkpoint of a run that its inflight samplers share
 _LONGEST_ERROR = 500  # characters that are kept of it
 _SAVE = {"model_id": str, "seq_id": int, "path": None, "ttl_seconds": None, "user_metadata": None}
 
@@ -50,12 +51,20 @@ class Training:
         checkpoints: where checkpoints are.
         states: the runs in memory.
         alpha: of the adapters, which the protocol does not name.
+        publish: called with a path and its ``owner`` when the weights there are newer ones.
     """
 
     def __init__(
-        self, store: Store, *, checkpoints: Checkpoints, states: RunStates, alpha: int
+        self,
+        store: Store,
+        *,
+        checkpoints: Checkpoints,
+        states: RunStates,
+        alpha: int,
+        publish: Callable[..., None],
     ) -> None:
         self._store = store
+        self._publish = publish
         self._checkpoints = checkpoints
         self.states = states
         self._alpha = alpha
@@ -190,20 +199,16 @@ class Training:
     def _save_for_sampler(self, request: Request) -> Result:
         model, base = self.states.ready(request)
         body = parsed(request.body or b"", **_SAVE, sampling_session_seq_id=None, kind="snapshot")
-        if body["kind"] != "snapshot":
-            raise Refused(
-                f"the kind {body['kind']!r} of a sampler is not known here; use snapshot."
-            )
-        is_named = body["path"] is not None
+        is_inflight = _is_inflight(body)
         seq = body["sampling_session_seq_id"]
-        if is_named == isinstance(seq, int):
-            raise Refused("save_weights_for_sampler needs path, or sampling_session_seq_id.")
-        name = body["path"] if is_named else f"sampling-session-{seq}"
+        name = body["path"]
+        if name is None:
+            name = _INFLIGHT if is_inflight else f"sampling-session-{seq}"
         done: list[Result] = []
 
         def note(path: str) -> None:
             answer = {"path": path}
-            if not is_named:
+            if body["path"] is None:
                 session = self._store.add_sampling(
                     owner=request.owner,
                     session=model["session"],
@@ -215,7 +220,7 @@ class Training:
             done.append(_json({**answer, "type": request.kind}, {"path": path}))
             self._store.finish(request, done[0], keeps_body=False)
 
-        self._checkpoints.save(
+        path = self._checkpoints.save(
             model,
             kind="sampler_weights",
             name=name,
@@ -223,7 +228,10 @@ class Training:
             note=note,
             ttl_s=body["ttl_seconds"],
             metadata=body["user_metadata"],
+            version=request.seq if is_inflight else None,
         )
+        if is_inflight:
+            self._publish(path, owner=request.owner)
         return done[0]
 
     def _load(self, request: Request) -> Result:
@@ -284,6 +292,23 @@ def _json(answer: dict[str, Any], summary: Mapping[str, Any]) -> Result:
 def _refuse_optimizer(config: dict[str, Any]) -> None:
     if config.get("type", "adamw") != "adamw":
         raise Refused(f"the optimizer {config['type']!r} is not known here; use adamw.")
+
+
+def _is_inflight(body: dict[str, Any]) -> bool:
+    """Return whether a sampler gets weights that later ones take the place of.
+
+    Raises:
+        Refused: what is asked for does not go together.
+    """
+    kind, is_named = body["kind"], body["path"] is not None
+    if kind not in {"snapshot", "inflight"}:
+        raise Refused(f"the kind {kind!r} of a sampler is not known; use snapshot or inflight.")
+    if is_named == isinstance(body["sampling_session_seq_id"], int):
+        raise Refused("save_weights_for_sampler needs path, or sampling_session_seq_id.")
+    if kind == "inflight" and (is_named or body["ttl_seconds"] is not None):
+        raise Refused("a sampler of kind inflight takes no path and no ttl_seconds: its weights "
+                      "are replaced by the next ones that are saved so.")  # fmt: skip
+    return kind == "inflight"
 
 
 def _fit(first: str, second: str) -> bool:
