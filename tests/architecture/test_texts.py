@@ -45,6 +45,17 @@ def test_no_text_holds_a_path_of_somebodys_machine() -> None:
     assert found == []
 
 
+def test_what_our_plugins_log_is_in_the_log_of_a_run() -> None:
+    """It holds what loggers below ``trinity`` are told; others end at the terminal, or nowhere."""
+    sources = [*ROOT.glob("plugins/*/src/**/*.py"), *ROOT.glob("packages/*/src/**/*.py")]
+    own = [path for path in sources if "trinity-core" not in path.parts]
+
+    found = [str(path.relative_to(ROOT)) for path in own if "Logger(__name__)" in path.read_text()]
+
+    assert len(own) > 100
+    assert found == []
+
+
 def test_a_line_break_is_the_last_character_of_each_text() -> None:
     written = [path for path in text_files() if path.suffix in {".py", ".md", ".toml", ".yaml"}]
     texts = {path: path.read_bytes() for path in written}

@@ -288,6 +288,61 @@ def test_an_agent_that_prints_its_key_leaves_none(
     assert_no_secret(run_dir, ended.stdout, ended.stderr)
 
 
+HARBOR_TASK = {
+    "task.toml": f"""
+[environment]
+docker_image = "debian"
+workdir = "/app"
+env = {{JUDGE_API_KEY = "{PLANTED["PLANTED_JUDGE_KEY"]}"}}
+""",
+    "instruction.md": "1 + 1 =",
+    "tests/test.sh": "#!/bin/sh\necho $JUDGE_API_KEY\necho 1 > /logs/verifier/reward.txt\n",
+}
+HARBOR_AGENT = """
+import json, os, sys, urllib.request
+
+print("asking with", os.environ["JUDGE_API_KEY"], *sys.argv[1:], flush=True)
+body = {"model": os.environ["TRINITY_MODEL"], "messages": [{"role": "user", "content": "1 + 1 ="}]}
+request = urllib.request.Request(
+    os.environ["OPENAI_BASE_URL"] + "/chat/completions",
+    data=json.dumps(body).encode(),
+    headers={"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
+)
+urllib.request.urlopen(request).read()
+raise SystemExit("401: " + os.environ["JUDGE_API_KEY"])
+"""
+
+
+@pytest.mark.acceptance
+def test_an_agent_in_a_sandbox_that_prints_its_keys_leaves_none(
+    planted, taskset, rows, write_yaml, plugin_dir, trinity, run_dir, tmp_path
+) -> None:
+    missing = pytest.importorskip("trinity_envs_harbor.layout").missing_sandbox()
+    if missing:
+        pytest.skip(missing)
+    for name, text in HARBOR_TASK.items():
+        (tmp_path / "task" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "task" / name).write_text(text)
+    (tmp_path / "agent.py").write_text(HARBOR_AGENT)
+    row = {"question": "1 + 1 =", "answer": "2", "task_dir": str(tmp_path / "task")}
+    rows.write_text((json.dumps(row) + "\n") * 4)
+    taskset["default_workflow_type"] = "harbor_workflow"
+    taskset["workflow_args"] = {
+        "agent": "command",
+        "command": ["python", "agent.py", f"--password={PLANTED['literal']}"],
+        "images": {"*": "host"},
+    }
+
+    ended = ran(planted, write_yaml, plugin_dir, trinity, "--local")
+
+    assert ended.code == 0, ended.stderr
+    assert (
+        "It printed: asking with **** --password=****\n401: ****"
+        in (run_dir / "trinity.log").read_text()
+    )
+    assert_no_secret(run_dir, ended.stdout, ended.stderr)
+
+
 def test_a_task_that_is_debugged_prints_no_secret(
     planted, write_yaml, plugin_dir, trinity, tmp_path
 ) -> None:

@@ -121,6 +121,23 @@ def killed_after_a_checkpoint(file, folder):
     assert process.returncode == -signal.SIGKILL
 
 
+TELLS_THE_KEY = """
+        logging.getLogger("trinity.letters").warning("asking with %s", os.environ["TINKER_API_KEY"])
+"""
+
+
+def test_neither_the_run_nor_the_service_keeps_the_key(place, write, server):
+    plugin = PLUGIN.replace("kwargs):\n", f"kwargs):{TELLS_THE_KEY}")
+    (place / "plugins/letters.py").write_text(f"import logging, os\n{plugin}")
+
+    run(write("keyed", buffer__total_steps=2, trainer__save_interval=1), local=True)
+
+    files = [one for one in place.rglob("*") if one.is_file()]
+    assert "asking with ****" in (place / "p/keyed/trinity.log").read_text()
+    assert {"tinker.db", "state.json"} <= {one.name for one in files}
+    assert [one for one in files if KEY.encode() in one.read_bytes()] == []
+
+
 @pytest.mark.acceptance
 def test_grpo_learns_and_a_killed_run_goes_on_with_the_same_numbers(place, write):
     run(write("whole"), local=True)

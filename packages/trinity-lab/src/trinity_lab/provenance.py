@@ -31,7 +31,7 @@ _WORKING = "working folder"
 #: A clone's own settings name programs that git would start.
 _NO_PROGRAMS = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("trinity.lab")
 
 
 def keep_provenance(run: RunInfo) -> None:

@@ -24,7 +24,7 @@ __all__ = ["ENGINE", "TIMEOUTS", "AlfworldEnv", "create_environment"]
 ENGINE = "trinity_envs_alfworld.worker:AlfworldEngine"
 TIMEOUTS = {"load": 120.0, "reset": 60.0, "step": 30.0}  # seconds
 _SHOWN = 100  # characters of an action, in a message: a model may have written pages
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("trinity.alfworld")
 _translations = SharedTranslations()
 
 

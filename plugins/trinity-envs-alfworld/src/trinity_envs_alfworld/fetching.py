@@ -26,7 +26,7 @@ ARCHIVES = (  # trajectories, problems, games: alfworld-download fetches the sam
 )
 _CHUNK = 1 << 20
 _TIMEOUT_S = 60.0
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("trinity.alfworld")
 
 
 def download(root: Path, *, url: str = PUBLISHED_AT) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StepAgent"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("trinity.harbor")
 
 
 class StepAgent:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Given", "SandboxWorkspace", "Workspace", "warn_left_out"]
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("trinity.harbor")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -31,7 +31,7 @@ __all__ = ["built_folder", "is_built"]
 
 _FORMAT = 1  # raised when what is written changes
 _FOLDER = ".trinity_webshop"
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger("trinity.webshop")
 
 
 def is_built(files: WebShopFiles, *, num_products: int | None = None) -> bool:

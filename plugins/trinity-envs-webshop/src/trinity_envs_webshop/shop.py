@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["NUM_FOUND", "SearchEngine", "Shop", "ShopSettings", "open_shop"]
 
 NUM_FOUND = 50
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger("trinity.webshop")
 
 
 class SearchEngine(Protocol):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trinity_ledger.database import Database
     from trinity_ledger.weights_folder import WeightsFolder
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("trinity.ledger")
 
 BEAT_S = 5.0  # so often a side says that it lives
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S = 0.02, 1.0

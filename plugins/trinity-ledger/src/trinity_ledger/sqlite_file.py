@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("trinity.ledger")
 
 LOCKED_S = 5.0
 AGAIN_S = 0.2  # until a -wal file that looks damaged is read again

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trinity_ledger.packets import Claimed, StoredPacket
     from trinity_ledger.seal import Waiting
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("trinity.ledger")
 
 _SHORTEST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.5
 

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from trinity.common.workflows import Task, Workflow
 from trinity.errors import ConfigError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.record.logs import log_files, logs_to, merged
@@ -44,6 +45,19 @@ def test_a_traceback_is_written_and_not_said(tmp_path) -> None:
 
     assert [record.text for record in errors(tmp_path)] == ["a run failed"]
     assert said == ["warning: one run failed and is left out"]
+
+
+def test_what_a_workflow_of_a_plugin_logs_is_in_the_log(tmp_path) -> None:
+    class OfAPlugin(Workflow):
+        def run(self):
+            self.logger.warning("the game has no door")
+
+    workflow = OfAPlugin(task=Task(raw_task={}), model=None)
+    with logs_to(tmp_path, level="info", say=print):
+        workflow.run()
+
+    (record,) = merged(log_files(tmp_path), level=logging.WARNING)
+    assert record.text == "the game has no door"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk: /dev/full")

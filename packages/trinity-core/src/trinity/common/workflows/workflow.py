@@ -112,7 +112,7 @@ class Workflow(ABC):
         self.auxiliary_model_wrappers = [wrapper_of(one) for one in self._auxiliary] or None
         self.repeat_times = getattr(self.task, "repeat_times", 1) or 1
         self.run_id_base = 0
-        self.logger = logging.getLogger(type(self).__module__)
+        self.logger = logging.getLogger(f"trinity.{type(self).__module__.removeprefix('trinity.')}")
 
     @cached_property
     def auxiliary_models(self) -> list[Any] | None:
