@@ -105,6 +105,7 @@ def test_replies_of_an_earlier_version_get_their_digests_and_that_is_said_once(
     with sqlite3.connect(path) as old:
         old.execute("ALTER TABLE exchanges DROP COLUMN digest")
         old.execute("ALTER TABLE rewards DROP COLUMN digest")
+        old.execute("DROP TABLE writes")
         old.execute("PRAGMA user_version = 4")
     old.close()
 
@@ -130,3 +131,26 @@ def test_a_service_whose_wal_file_is_damaged_does_not_start(store, tmp_path) -> 
 
     with pytest.raises(DataError, match=r"serve.db-wal is damaged at frame \d+: SQLite would"):
         SqliteRunStore(left / "serve.db")
+
+
+@pytest.mark.parametrize(("is_kept", "num_lost"), [(True, 0), (False, 8)])
+def test_a_service_says_how_many_of_its_last_changes_went_with_a_wal_file(
+    store, tmp_path, caplog, is_kept, num_lost
+) -> None:
+    rewarded(store, "a", "b")  # each: it begins, two replies, a reward
+    left = tmp_path / "left"
+    left.mkdir()
+    for name in ("serve.db", "serve.db.lock", *(["serve.db-wal"] if is_kept else [])):
+        shutil.copy(tmp_path / name, left / name)
+
+    counts = []
+    for _ in range(2):  # it is said once
+        again = SqliteRunStore(left / "serve.db")
+        counts.append(again.commit())
+        again.close()
+
+    assert counts == [(2, 4) if is_kept else (0, 0), (0, 0)]
+
+    told = [one for one in caplog.messages if "changes that were stored in it" in one]
+    assert len(told) == bool(num_lost)
+    assert not num_lost or f"lacks the last {num_lost} changes" in told[0]

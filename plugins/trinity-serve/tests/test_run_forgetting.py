@@ -227,7 +227,9 @@ def test_a_name_that_an_earlier_version_counted_is_not_given_again(path) -> None
     store.close()
 
 
+OF_FORMAT_6 = ("DROP TABLE writes",)
 OF_FORMAT_5 = (
+    *OF_FORMAT_6,
     "ALTER TABLE exchanges DROP COLUMN digest",
     "ALTER TABLE rewards DROP COLUMN digest",
 )
@@ -242,7 +244,7 @@ OF_FORMAT_3 = (
 
 @pytest.mark.parametrize(
     ("version", "lacks"),
-    [(2, OF_FORMAT_4 + OF_FORMAT_3), (3, OF_FORMAT_4), (4, OF_FORMAT_5)],
+    [(2, OF_FORMAT_4 + OF_FORMAT_3), (3, OF_FORMAT_4), (4, OF_FORMAT_5), (5, OF_FORMAT_6)],
 )
 def test_a_file_of_an_earlier_format_is_used_as_it_is(path, version, lacks) -> None:
     store = SqliteRunStore(path)

@@ -1,6 +1,9 @@
 """The SQLite file of a service's runs: made, locked, brought to today's format, and checked.
 
 One process at a time has it, the service that made it; an earlier format gets what it lacks.
+
+How often it was written stands in it, and in the file of its lock: so it is seen at the next start
+that its last changes, which lie in a ``-wal`` file until SQLite merges them, are gone.
 """
 
 from __future__ import annotations
@@ -8,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import logging
+import os
 import sqlite3
 import threading
 from contextlib import contextmanager
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trinity.serve")
 
-_FORMAT = 5
+_FORMAT = 6
 _SCHEMA = """
 CREATE TABLE service (id TEXT NOT NULL, directory TEXT NOT NULL);
 CREATE TABLE runs (
@@ -60,11 +64,18 @@ CREATE TABLE forgotten (what TEXT PRIMARY KEY, count INTEGER NOT NULL);
 _REWARDED = """
 ALTER TABLE runs ADD COLUMN last_reward REAL NOT NULL DEFAULT 0;
 """
+_WRITES = """
+CREATE TABLE writes (count INTEGER NOT NULL);
+INSERT INTO writes VALUES (0);
+"""
 _LACKS = {  # what earlier formats have not
-    2: _FORGETTING + _REWARDED + ADDED,
-    3: _REWARDED + ADDED,
-    4: ADDED,
+    2: _FORGETTING + _REWARDED + ADDED + _WRITES,
+    3: _REWARDED + ADDED + _WRITES,
+    4: ADDED + _WRITES,
+    5: _WRITES,
 }
+_UNSEALED = 5  # the first format whose replies have a SHA-256
+_DIGITS = 20  # of the count in the lock's file
 SHOWN = 3  # damaged rewards in a message
 
 
@@ -89,6 +100,7 @@ class RunFile:
         self._lock = threading.Lock()
         self._held: IO[str] | None = None
         self._is_closed = False
+        self._num_writes: int | None = None  # None: it is not known yet
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             refuse_damaged_wal(path)
@@ -104,6 +116,8 @@ class RunFile:
                 self._check(service, directory, is_expected=is_expected)
             with self.reading():
                 self.db.execute("PRAGMA journal_mode = WAL")
+                (self._num_writes,) = self.db.execute("SELECT count FROM writes").fetchone()
+            self._compare()
         except BaseException:
             self.close()
             raise
@@ -137,8 +151,36 @@ class RunFile:
         Raises:
             DataError: the file cannot be used.
         """
-        with self.reading(), transaction(self.db, writes=True, is_durable=is_durable):
-            yield
+        with self.reading():
+            with transaction(self.db, writes=True, is_durable=is_durable):
+                yield
+                if self._num_writes is not None:
+                    self.db.execute("UPDATE writes SET count = ?", (self._num_writes + 1,))
+            if self._num_writes is not None:
+                self._num_writes += 1
+                self._note()
+
+    def _compare(self) -> None:
+        """Say how many of the last changes are gone, by the count beside the file."""
+        assert self._held is not None
+        assert self._num_writes is not None
+        noted = os.pread(self._held.fileno(), _DIGITS, 0)
+        missing = int(noted) - self._num_writes if noted.isdigit() else 0
+        if missing > 0:
+            logger.warning(
+                "%s lacks the last %d changes that were stored in it: its -wal file was removed or "
+                "cut, or an older copy took its place. Replies and rewards among them are lost, "
+                "and nobody trains on them.",
+                self._path, missing,
+            )  # fmt: skip
+        self._note()
+
+    def _note(self) -> None:
+        assert self._held is not None
+        try:
+            os.pwrite(self._held.fileno(), b"%0*d" % (_DIGITS, self._num_writes), 0)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _check(self, service: str, directory: str, *, is_expected: bool) -> None:
         version = self.db.execute("PRAGMA user_version").fetchone()[0]
@@ -149,7 +191,7 @@ class RunFile:
                     "is lost. This start begins with an empty file.",
                     self._path,
                 )  # fmt: skip
-            self._run(_SCHEMA + _FORGETTING + _REWARDED + ADDED)
+            self._run(_SCHEMA + _FORGETTING + _REWARDED + ADDED + _WRITES)
             self.db.execute("INSERT INTO service VALUES (?, ?)", (service, directory))
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
             return
@@ -168,7 +210,7 @@ class RunFile:
         if version in _LACKS:
             self._run(_LACKS[version])
             self.db.execute(f"PRAGMA user_version = {_FORMAT}")
-            count = seal_all(self.db)
+            count = seal_all(self.db) if version < _UNSEALED else 0
             if count:
                 logger.warning(
                     "an earlier version stored %d replies in %s without a SHA-256. They have one "
@@ -199,7 +241,8 @@ def _held(path: Path) -> IO[str]:
     Raises:
         DataError: another process has it.
     """
-    file = path.with_name(f"{path.name}.lock").open("a")
+    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
+    file = os.fdopen(lock, "r+")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # children do not inherit it
     except OSError as error:
