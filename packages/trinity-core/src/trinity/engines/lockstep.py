@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 10.0  # more than a busy machine takes for the first rollouts of a process
 _LINGER_S = 0.002  # an idle engine waits so long for what is sent in one go
+_SLOW = "another run of this seed may round otherwise (slow environment, or a busy machine)"
 logger = logging.getLogger(__name__)
 
 
@@ -230,8 +231,7 @@ class LockstepBarrier:
             if not (self._has_warned or self._runs.is_complete):
                 self._has_warned = True
                 logger.warning(
-                    "a batch began without a rollout that asked nothing for long (slow environment, "
-                    "busy machine): another run of this seed may round otherwise"
+                    "a batch began without a rollout that asked nothing for long: %s", _SLOW
                 )
         free = self._joining
         taken = set(free)
