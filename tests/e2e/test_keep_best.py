@@ -83,6 +83,10 @@ def test_the_best_checkpoints_of_a_run_that_collapses_stay(
     best, value = re.search(told, status).groups()
     told = rf"best by trainer.keep_best: \S+/{best}/actor/huggingface \({value}\)\n"
     assert re.search(told, said)
+    assert "steps left" not in status  # of a run that ended
+    report = tmp_path / "report.html"
+    assert trinity("view", run_dir, "--export", report).code == 0
+    assert f"best checkpoints by {NAME}: {best} {value}" in report.read_text()
     again = trinity("run", "--local", *collapsing).stdout
     assert "run: finished (already)" in again
     assert re.search(told, again)

@@ -91,6 +91,10 @@ def test_settings_that_follow_from_others_name_no_group_and_are_later_columns(
         "lr=0.1 (2 runs)",
         "lr=0.2 (2 runs)",
     ]
+    compared = browse(sweep).text("/compare")
+    assert compared.index("algorithm.optimizer.lr 0.1 0.2 1 that follow from it") < compared.index(
+        "algorithm.clip of 0.1 of 0.2"
+    )
     html = browse(sweep).html("/")
     assert html.index("sort=algorithm.optimizer.lr") < html.index("sort=algorithm.clip")
 
@@ -117,7 +121,10 @@ def test_the_page_that_compares_tells_what_each_group_reached_and_what_differs(
 
     assert "4 runs compared" in said
     assert "lr=0.1 (2 runs) 0.1 0.6 0.7" in said  # last, best, reward
-    assert "algorithm.optimizer.lr 0.1 0.1 0.2 0.2" in said
+    assert "setting lr=0.1 (2 runs) lr=0.2 (2 runs) algorithm.optimizer.lr 0.1 0.2" in said
+    assert "data_selector.seed" not in said
+    assert "algorithm.optimizer.lr 0.1 0.2" in page.text("/compare?run=0&run=2&each=1")
+    assert "seed 0 1" in page.text("/compare?run=0&run=1&each=1")
     assert 'class="key c1">lr0.2-s0</span>' in each
     assert "<polygon" not in each
     assert page.html("/compare").count("<polygon") == 4  # two charts of two groups

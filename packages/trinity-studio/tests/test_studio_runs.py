@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 import pytest
 from trinity.errors import ConfigError
+from trinity.runtime.record.lock import Owner, owners
 from trinity_studio.studio.runs import StudioRun, _unused, runs_below, start
 
 WAIT_S = 30.0
@@ -53,6 +55,27 @@ def test_a_run_outlives_the_studio_and_stops_as_by_ctrl_c_though_that_was_deaf_t
     assert run.stop() == 1
     wait_until(lambda: not run.processes())
     assert run.stop() == 0
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from trinity.runtime.record.lock import run_lock
+with run_lock(Path(sys.argv[1]), say=print):
+    time.sleep(600)
+"""
+
+
+def test_a_run_and_the_process_that_waits_for_it_are_asked_to_stop_once(tmp_path) -> None:
+    run = StudioRun(directory=tmp_path / "mine")
+    run.process_file.parent.mkdir(parents=True)
+    run.process_file.write_text(json.dumps(asdict(Owner.of_this_process())))
+    child = subprocess.Popen([sys.executable, "-c", HOLDER, run.directory])
+    wait_until(lambda: owners(run.directory))
+
+    assert [one.pid for one in run.processes()] == [child.pid]
+    assert run.stop() == 1
+    child.wait(WAIT_S)
 
 
 def test_a_process_that_has_the_number_of_a_dead_one_is_left_alone(tmp_path) -> None:

@@ -153,6 +153,13 @@ def test_of_a_storage_that_is_not_here_the_line_that_installs_ours_is_told(
     assert ("python -m pip install trinity-ledger" in "".join(notes)) is bool(said)
 
 
+def test_a_run_that_stopped_early_needs_no_more_of_the_disk(run_dir, capsys) -> None:
+    status(run_dir(total_steps=10, status="finished"))
+
+    (told,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("disk: ")]
+    assert "steps left" not in told
+
+
 def test_what_a_run_takes_of_the_disk_and_will_need_is_told(run_dir, capsys, monkeypatch) -> None:
     directory = run_dir(total_steps=10)
     (directory / "global_step_2").mkdir()

@@ -103,8 +103,12 @@ def read_standing(directory: Path, *, may_ask_servers: bool = False) -> RunRepor
     )
 
 
+def selection_of(directory: Path) -> list[str]:
+    """Return what the newest checkpoint of a run says of the best ones, and of early stopping."""
+    return list(_selection(CheckpointStore(directory).latest()))
+
+
 def _selection(newest: Checkpoint | None) -> Iterator[str]:
-    """Yield what the newest checkpoint says of the best ones, and of early stopping."""
     try:
         progress = read_progress(newest.read_state()) if newest is not None else Progress()
     except CheckpointError:  # who resumes is told
@@ -173,7 +177,8 @@ def _part(
 def _disk(directory: Path, parts: Iterable[WorkerReport | None]) -> DiskReport:
     known = [part for part in parts if part is not None]
     done = max((max(part.explore_steps, part.train_steps) for part in known), default=0)
-    total = max((part.total_steps for part in known), default=0)
+    going_on = (part.total_steps for part in known if part.status != "finished")
+    total = max(going_on, default=0)  # a run that stopped early makes no more
     return read_disk(directory, done=done, total_steps=total)
 
 

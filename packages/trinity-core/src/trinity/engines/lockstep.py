@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trinity.common.generation.structure import Compiled
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
-PATIENCE_S = 10.0  # more than a busy machine takes for the first rollouts of a process
+PATIENCE_S = 10.0  # more than a busy machine takes to start the first judge of a run
 _LINGER_S = 0.002  # an idle engine waits so long for what is sent in one go
 _SLOW = "another run of this seed may round otherwise (slow environment, or a busy machine)"
 logger = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.errors import ConfigError
@@ -19,7 +20,6 @@ from trinity_studio.studio.writing import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 __all__ = ["StudioRun", "runs_below", "start"]
 
@@ -50,13 +50,18 @@ class StudioRun:
         return self.directory / FOLDER / "process.json"
 
     def processes(self) -> list[Owner]:
-        """Return the processes of this machine that work at it."""
+        """Return the processes of this machine that work at it.
+
+        The process that a page started waits for its child, the run; as soon as that holds the
+        directory, it stands for both.
+        """
         try:
             found = list(owners(self.directory).values())
         except OSError:
             found = []
         started = self._started()
-        if started is not None and started.pid not in {one.pid for one in found}:
+        known = {pid for one in found for pid in (one.pid, _parent_of(one.pid))}
+        if started is not None and started.pid not in known:
             found.append(started)
         return [one for one in found if one.is_here() and not one.is_gone()]
 
@@ -151,6 +156,15 @@ def _launch(run: StudioRun, command: Sequence[str]) -> None:
         if time.monotonic() > limit:
             raise OSError(f"no process after {BEGINNING_S:.0f} s")
         time.sleep(0.02)
+
+
+def _parent_of(pid: int) -> int | None:
+    """Return the process that started another; None: it has ended, or this is no Linux."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rpartition(")")[2].split()[1])  # its name, in brackets, may be anything
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _interrupt(owner: Owner) -> bool:

@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from trinity_studio.view.charts import chart
-from trinity_studio.view.differences import NO_VALUE, differing, grouped, settings_of
+from trinity_studio.view.differences import (
+    NO_VALUE,
+    differing,
+    grouped,
+    settings_of,
+    without_seeds,
+    written,
+)
 from trinity_studio.view.evaluations import same_tasks
 from trinity_studio.view.metric_names import CHOSEN, metric_groups
 from trinity_studio.view.plots import deviation, plot_of
 from trinity_studio.view.runs_table import row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trinity_studio.view.run import Run
 
@@ -35,12 +42,17 @@ def compare(runs: Mapping[int, Run], query: Mapping[str, str]) -> Values:
         lines = plot_of(name, runs, by_seed=by_seed).as_lines()
         charts.append(chart(name, lines, source=urlencode({"name": name})))
     settings = {place: settings_of(run) for place, run in runs.items()}
+    keys, groups = differing(settings.values()), _groups(runs)
+    if by_seed:
+        keys = without_seeds(keys)
+    by_hand = written(keys, runs.values())
     return {
         "charts": [one for one in charts if one],
         "by_seed": by_seed,
-        "groups": _groups(runs),
-        "keys": differing(settings.values()),
-        "settings": settings,
+        "groups": groups,
+        "columns": _columns(groups, runs, settings, by_seed=by_seed),
+        "keys": by_hand or keys,
+        "derived": [key for key in keys if key not in by_hand] if by_hand else [],
         "no_value": NO_VALUE,
     }
 
@@ -53,6 +65,26 @@ def compare_metrics(runs: Mapping[int, Run], query: Mapping[str, str]) -> Values
 def compare_samples(runs: Mapping[int, Run], query: Mapping[str, str]) -> Values:
     """Return the same tasks side by side."""
     return same_tasks(runs, query=query)
+
+
+def _columns(
+    groups: Sequence[Values],
+    runs: Mapping[int, Run],
+    settings: Mapping[int, Mapping[str, str]],
+    *,
+    by_seed: bool,
+) -> list[Values]:
+    """Return a column of settings for each group, or for each run: its title, run and settings."""
+    if not by_seed:
+        return [
+            {"title": run.name, "place": place, "settings": settings[place]}
+            for place, run in runs.items()
+        ]
+    firsts = [next(iter(one["rows"])) for one in groups]
+    return [
+        {"title": one["label"], "place": place, "settings": settings[place]}
+        for one, place in zip(groups, firsts, strict=True)
+    ]
 
 
 def _groups(runs: Mapping[int, Run]) -> list[Values]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trinity_debug.run_report import selection_of
+
 from trinity_studio.view.conversation import MAX_TOKENS, facts, shown_sample
 from trinity_studio.view.evaluations import evaluation_of, evaluations_of
 from trinity_studio.view.exchanges import is_exchange, listed
@@ -74,6 +76,7 @@ class Contents:
             "row": row_of(run),
             "error": masker.text(str(run.status.get("error") or "")),
             "problems": [masker.text(one) for one in run.problems()],
+            "selection": [masker.text(one) for one in selection_of(run.directory)],
             "findings": list(_findings(run.status.get("findings"), masker)),
             "charts": figures(run),
             "flat": flat_figures(run),

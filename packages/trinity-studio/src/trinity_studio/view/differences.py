@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from trinity_studio.view.run import Run
 
-__all__ = ["NO_VALUE", "differing", "grouped", "settings_of", "written"]
+__all__ = ["NO_VALUE", "differing", "grouped", "settings_of", "without_seeds", "written"]
 
 Settings = dict[str, str]
 
@@ -58,7 +58,7 @@ def _differing(rows: Sequence[Settings]) -> list[str]:
 def grouped(runs: Mapping[int, Run]) -> list[tuple[str, dict[int, Run]]]:
     """Return the runs in groups of which each differs in its seeds alone, with their labels."""
     found = {place: settings_of(run) for place, run in runs.items()}
-    paths = [path for path in differing(found.values()) if not _is_seed(path)]
+    paths = without_seeds(differing(found.values()))
     groups: dict[tuple[str, ...], dict[int, Run]] = {}
     for place, run in runs.items():
         key = tuple(found[place].get(path, NO_VALUE) for path in paths)
@@ -86,5 +86,6 @@ def _label(paths: Sequence[str], settings: Settings) -> str:
     return f"{', '.join(parts[:3]) or 'the same settings'}{more}"
 
 
-def _is_seed(path: str) -> bool:
-    return path.rpartition(".")[2] == "seed"
+def without_seeds(paths: Iterable[str]) -> list[str]:
+    """Return the paths of settings that are no seeds."""
+    return [path for path in paths if path.rpartition(".")[2] != "seed"]
