@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
+from trinity.runtime.record.sample_files import read_history
 
 REWARD = """
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
@@ -93,6 +96,29 @@ def test_checkpoints_and_the_base_model_are_evaluated_in_one_call(
     for one in (base, checkpoint):
         bench = json.loads(Path(one["directory"], "bench.json").read_text())["evaluation"]
         assert one["scores"]["mean@4"]["value"] == pytest.approx(bench["eval/rows/reward/mean@4"])
+    limits = [
+        yaml.safe_load(Path(one["directory"], "config.yaml").read_text())["model"]
+        for one in (base, checkpoint)
+    ]  # of the base model too, else they could not be compared
+    assert [one["max_response_tokens"] for one in limits] == [8, 8]
+    told = trinity("compare", base["directory"], checkpoint["directory"]).stdout
+    assert "model_path=" in told
+    assert "model_path=/" not in told  # the folders that both share
+    assert "= <" not in told
+
+
+def test_an_evaluation_without_a_reward_names_the_option_not_a_file_of_its_own(
+    tiny_model, rows, trinity
+) -> None:
+    ended = trinity(
+        *("eval", tiny_model, "--data", rows, "--local"),
+        *("--set", "buffer.explorer_input.eval_tasksets.0.format.prompt_key=question"),
+    )
+
+    assert ended.code == 1
+    assert "the evaluation: buffer.explorer_input.eval_tasksets.0.default_rew" in ended.stderr
+    assert "--reward" in ended.stderr
+    assert ".yaml" not in ended.stderr
 
 
 def test_a_run_trains_on_the_rollouts_of_another_with_another_reward(
@@ -165,6 +191,16 @@ def test_a_sweep_that_is_killed_twice_gives_the_numbers_of_one_that_is_not(
     ]
     killed, whole = ([run["value"] for arm in one["arms"] for run in arm["runs"]] for one in told)
     assert killed == whole
+    runs = sorted(tmp_path.glob("checkpoints/e2e/tiny-*"))
+    assert len(runs) == 4
+    assert any(len((run / "starts.jsonl").read_text().splitlines()) > 1 for run in runs)
+    for run in runs:  # nothing is lost or doubled, and each number is that of an unbroken run
+        other = run.with_name(run.name.replace("tiny", "whole", 1))
+        history = read_history(run)
+        assert set(Counter(eid for step in history for eid in step).values()) == {1}
+        assert history == read_history(other)
+        weights = "global_step_6/actor/huggingface/model.safetensors"
+        assert (run / weights).read_bytes() == (other / weights).read_bytes()
 
 
 def _num_begun(folder) -> int:

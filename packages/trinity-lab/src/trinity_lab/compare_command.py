@@ -107,16 +107,16 @@ def _echo_arms(arms: Sequence[Arm]) -> None:
 
 def _lines(one: Difference) -> Iterator[str]:
     yield ""
-    yield f"{one.second.label} against {one.first.label}: {one.value:+.3f} ({_shown(one.interval)})"
+    interval = _bracketed(one.interval)
+    yield f"{one.second.label} against {one.first.label}: {one.value:+.3f}{interval}"
     verdict = "distinguishable" if one.is_distinguishable else "not distinguishable"
-    yield f"  {verdict}: p = {_p(one.p)} (permutation test over runs)"
+    yield f"  {verdict}: p {_p(one.p)} (permutation test over runs)"
     if one.smallest_p >= 0.05:
-        yield (
-            f"  so few seeds cannot show any difference: their smallest p is {_p(one.smallest_p)}"
-        )
+        smallest = f"{one.smallest_p:.3f}"
+        yield f"  so few seeds cannot show any difference: their smallest p is {smallest}"
     if one.p_tasks is not None:
         yield (
-            f"  paired over {one.num_tasks} tasks: p = {_p(one.p_tasks)}, for these runs on these "
+            f"  paired over {one.num_tasks} tasks: p {_p(one.p_tasks)}, for these runs on these "
             f"tasks; it says nothing about other seeds"
         )
     if not one.is_distinguishable:
@@ -206,6 +206,10 @@ def _shown(interval: Interval | None) -> str:
     return "none" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
 
 
+def _bracketed(interval: Interval | None) -> str:
+    return "" if interval is None else f" ({_shown(interval)})"
+
+
 def _list(arm: Arm) -> str:
     return " ".join(f"{value:.3f}" for value in arm.values)
 
@@ -215,4 +219,4 @@ def _short(text: str) -> str:
 
 
 def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
+    return f"= {value:.3f}" if value >= 0.001 else "< 0.001"

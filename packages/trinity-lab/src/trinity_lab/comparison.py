@@ -103,12 +103,41 @@ def arms_of(outcomes: Sequence[Outcome]) -> list[Arm]:
     firsts = [runs[0] for runs in groups.values()]
     shown = _telling(written, firsts) or _telling(paths, firsts) or paths
     names = short_names(shown)
+    values = [short_values([one.settings.get(path) for one in firsts]) for path in shown]
     arms = []
-    for runs in groups.values():
+    for place, runs in enumerate(groups.values()):
         settings = {path: runs[0].settings.get(path) for path in paths}
-        label = ", ".join(f"{names[path]}={settings[path]}" for path in shown) or "all runs"
+        pairs = zip(shown, values, strict=True)
+        label = ", ".join(f"{names[path]}={of_path[place]}" for path, of_path in pairs)
+        label = label or "all runs"
         arms.append(_arm(label, runs, settings, derived=derived))
     return arms
+
+
+def short_values(values: Sequence[object]) -> list[str]:
+    """Return texts of values; of files and folders, without the folders that they share.
+
+    >>> short_values(["/data/a/model", "/data/b/model"])
+    ['a', 'b']
+    >>> short_values(["/data/model", "/data/model/new"])
+    ['/data/model', '/data/model/new']
+    >>> short_values([0.1, None])
+    ['0.1', 'None']
+    """
+    texts = [str(one) for one in values]
+    if not all(isinstance(one, str) and "/" in one for one in values):
+        return texts
+    parts = [one.split("/") for one in texts]
+    start = _num_shared(parts)
+    end = _num_shared([one[start:][::-1] for one in parts])
+    short = ["/".join(one[start : len(one) - end]) for one in parts]
+    return short if all(short) else texts
+
+
+def _num_shared(rows: Sequence[Sequence[str]]) -> int:
+    """Return with how many equal parts all rows begin."""
+    columns = enumerate(zip(*rows, strict=False))
+    return next((n for n, one in columns if len(set(one)) > 1), min(map(len, rows)))
 
 
 def differences_of(arms: Sequence[Arm]) -> list[Difference]:

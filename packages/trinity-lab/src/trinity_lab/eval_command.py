@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +16,7 @@ from trinity.common.secret_names import MASK
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trinity.common.config import Config
 
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     _Row = tuple[Model, Path | None, list[Score]]
 
 _FROM_RUN = ("model", "explorer")  # sections of a checkpoint's run that its evaluation uses
+_SAMPLING = (  # keys of `model` that a model without a run shares with the others
+    *("temperature", "top_p", "top_k", "max_model_len", "max_prompt_tokens", "max_response_tokens"),
+    *("min_response_tokens", "enable_prompt_truncation", "repetition_penalty", "enable_thinking"),
+    *("custom_chat_template", "chat_template_path"),
+)
+_FILE = "eval.yaml"
 
 
 _Tasks = Annotated[
@@ -90,8 +98,10 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
     if data is not None:
         taskset = _taskset(found, data=data, workflow=workflow, reward=reward, repeat=repeat)
         for place, name in enumerate(_names(found, data.stem)):
-            config = _config(found[place], taskset, name=name, root=to, overrides=settings or [])
-            directory = _bench(config, local=local)
+            model = _like_others(found[place], found)
+            with _explained():
+                config = _config(model, taskset, name=name, root=to, overrides=settings or [])
+                directory = _bench(config, local=local)
             scores = _scores(directory, repeat=repeat, passes_at=passes_at)
             rows[place] = (found[place], directory, scores)
     for (model, _, scores), name in zip(rows, _names(found, "lm-eval"), strict=True):
@@ -108,9 +118,7 @@ def _taskset(
     """Return the evaluation set, with what is not given as the first run of the models has it."""
     if not data.exists():
         raise ConfigError(f"there is no file {data}. Relative paths count from {Path.cwd()}.")
-    given = next((one.settings["buffer"]["explorer_input"] for one in models if one.settings), {})
-    sets = [*given.get("eval_tasksets", []), *given.get("tasksets", []), given.get("taskset")]
-    base = next((one for one in sets if one), {})
+    base = next((one for model in models for one in _tasksets(model)), {})
     workflow = workflow or base.get("default_workflow_type") or "simple_workflow"
     reward = reward or base.get("default_reward_fn_type") or ""
     kept = {
@@ -132,6 +140,39 @@ def _taskset(
     }
 
 
+def _tasksets(model: Model) -> list[dict[str, Any]]:  # Any: yaml
+    """Return the task sets of a model's run, those of evaluations first; a run may have none."""
+    given = model.settings.get("buffer", {}).get("explorer_input") or {}
+    sets = [*given.get("eval_tasksets", []), *given.get("tasksets", []), given.get("taskset")]
+    return [one for one in sets if one]
+
+
+def _like_others(model: Model, models: Sequence[Model]) -> Model:
+    """Return the model; one without a run of its own samples as the first run with tasks does."""
+    runs = [one.settings for one in models if one.settings]
+    first = next((one.settings for one in models if _tasksets(one)), runs[0] if runs else {})
+    if model.settings or not first:
+        return model
+    kept = {name: value for name, value in first["model"].items() if name in _SAMPLING}
+    settings = {"model": kept, "explorer": first.get("explorer", {}), "seed": first.get("seed", 42)}
+    return replace(model, settings=settings)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Name the options of this command, not the file that it wrote for the run, in an error."""
+    try:
+        yield
+    except ConfigError as error:
+        text = re.sub(rf"\S*/{_FILE}(:\d+)?", "the evaluation", str(error))
+        if text == str(error):
+            raise
+        raise ConfigError(
+            f"{text}\n  What is not given by --workflow, --reward and --set is as in the first run "
+            f"of these models that has tasks."
+        ) from error
+
+
 def _config(
     model: Model, taskset: dict[str, Any], *, name: str, root: Path, overrides: Sequence[str]
 ) -> Config:
@@ -144,7 +185,10 @@ def _config(
     from trinity.common.config.explanation import load_or_explain
 
     sections = {key: dict(model.settings.get(key, {})) for key in _FROM_RUN}
-    sections["model"] |= {"model_path": model.path, "lora_configs": None}
+    sections["model"] |= {
+        "model_path": model.path, "lora_configs": None
+    }  # fmt: skip
+    sections["model"].pop("critic_model_path", None)  # nobody trains
     given = sections["explorer"]
     rollout = dict(given.get("rollout_model") or {})
     sections["explorer"] = {
@@ -166,7 +210,7 @@ def _config(
         "monitor": {"monitor_type": "jsonl"},
     }
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "eval.yaml"
+        file = Path(folder) / _FILE
         file.write_text(yaml.safe_dump(_unmasked(config)), encoding="utf-8")
         return load_or_explain(file, overrides=overrides)
 
