@@ -12,6 +12,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -210,6 +211,59 @@ def test_an_address_at_which_something_else_answers_is_named_at_once(answer, tol
         thread.join()
     with pytest.raises(ConfigError, match="nonnumeric port"):
         connected("http://127.0.0.1:port")
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (401, "refuses the key in TINKER_API_KEY: .*401"),
+        (403, "refuses the key in TINKER_API_KEY: .*403"),
+        (404, "no connection to the service: .*404"),
+        (503, r"alive \(healthz\), and has not answered get_server_capabilities for 0.5 s"),
+    ],
+)
+def test_a_service_of_which_only_healthz_answers_is_named_at_once(place, monkeypatch, status, told):
+    """The SDK repeats what fails with 503 for five minutes."""
+
+    class Dead(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(200 if self.path.endswith("/healthz") else now[0])
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        do_POST = do_GET
+
+        def log_message(self, *_given):
+            """Keep quiet."""
+
+    now = [status]
+    monkeypatch.setattr(connection, "_FIRST_S", 0.5)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dead) as dead:
+        threading.Thread(target=dead.serve_forever, daemon=True).start()
+        with pytest.raises(ConfigError, match=told):
+            connected(f"http://127.0.0.1:{dead.server_port}")
+        now[0] = 404  # which ends the SDK's own attempts: until then it connects to nothing else
+        for thread in threading.enumerate():
+            if thread.name == "tinker-first-answer":
+                thread.join()
+        dead.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("rank", "told"),
+    [
+        (0, "model.tinker.rank: should be greater than or equal to 1"),
+        (5000, "model.tinker.rank 5000: lora_config.rank is 5000"),
+    ],
+)
+def test_a_rank_that_an_adapter_cannot_have_is_named_by_its_key(place, write, server, rank, told):
+    tinker_section = {"enable": True, "rank": rank, "base_url": server.base_url}
+    with pytest.raises((ConfigError, ModelError)) as caught:
+        run(write("refused", model__tinker=tinker_section), local=True)
+
+    assert told in str(caught.value)
 
 
 def test_a_run_ends_though_its_service_does_not_hear_that(monkeypatch, caplog):

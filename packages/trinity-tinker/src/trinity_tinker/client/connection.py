@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 from contextlib import contextmanager
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -30,8 +32,10 @@ logger = logging.getLogger("trinity.tinker")
 
 _PROBE_S = 10.0
 _ALIVE = {401, 403}  # it wants a key, which the SDK has
+_FIRST_S = 60.0  # for its first answer to a request with the key
 _LIMIT_S = 3600.0  # for one answer of the service
 _END_S = 15.0  # for the last one
+_OF_SDK = " for self.request_id="  # before what the SDK says of itself, behind a server's words
 
 
 def missing_sdk() -> list[str]:
@@ -57,20 +61,52 @@ def connected(base_url: str | None) -> Any:  # Any: a ServiceClient
         base_url: None: the SDK reads TINKER_BASE_URL, or takes its own.
 
     Raises:
-        ConfigError: the SDK is not installed or has no key, or nothing answers.
+        ConfigError: the SDK is not installed or has no key, the service refuses the key, or it does
+            not answer.
     """
     if missing := missing_sdk():
         raise ConfigError(missing[0])
     import tinker
 
-    _refuse_silent(base_url or os.environ.get("TINKER_BASE_URL"))  # noqa: TID251 -- as the SDK
+    url = base_url or os.environ.get("TINKER_BASE_URL")  # noqa: TID251 -- as the SDK
+    _refuse_silent(url)
     try:
+        _first_answer(base_url).result(_FIRST_S)
         return tinker.ServiceClient(base_url=base_url)
-    except (tinker.TinkerError, ValueError) as error:
+    except TimeoutError as error:
+        raise ConfigError(
+            f"the Tinker service at {url or 'its usual address'} says that it is alive (healthz), "
+            f"and has not answered get_server_capabilities for {_FIRST_S:g} s. Look at its log, or "
+            f"use another: model.tinker.base_url (or TINKER_BASE_URL)."
+        ) from error
+    except (tinker.TinkerError, ValueError, RuntimeError) as error:
+        if getattr(error, "status_code", None) in _ALIVE:
+            raise ConfigError(
+                f"the Tinker service at {url or 'its usual address'} refuses the key in "
+                f"TINKER_API_KEY: {error}. Set one of the keys that it was started with; "
+                f"`trinity tinker serve` prints it, unless TRINITY_TINKER_KEYS has them."
+            ) from error
         raise ConfigError(
             f"model.tinker: no connection to the service: {error}. Set TINKER_API_KEY, and "
             f"model.tinker.base_url or TINKER_BASE_URL."
         ) from error
+
+
+def _first_answer(base_url: str | None) -> Future[Any]:  # Any: of the SDK
+    """Return what the service serves, asked for in a thread: the SDK itself tries for minutes."""
+    import tinker
+
+    answer: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            rest = tinker.RestClient(base_url=base_url)
+            answer.set_result(finished(rest.get_server_capabilities(), limit_s=_FIRST_S))
+        except Exception as error:  # noqa: BLE001 -- raised where the answer is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="tinker-first-answer", daemon=True).start()
+    return answer
 
 
 def _refuse_silent(url: str | None) -> None:
@@ -148,4 +184,5 @@ def naming(what: str) -> Iterator[None]:
         text = f"the Tinker service has not answered {what} for {_LIMIT_S:.0f} s."
         raise ModelError(f"{text} Is it alive? The same command continues the run.") from error
     except (tinker.TinkerError, ValueError, RuntimeError) as error:
-        raise ModelError(f"the Tinker service failed in {what}: {error}") from error
+        words = str(error).removeprefix("Request failed: ").partition(_OF_SDK)[0]
+        raise ModelError(f"the Tinker service failed in {what}: {words}") from error

@@ -188,7 +188,7 @@ class TinkerTrainer(Trainer):
                     f"rank {rank}. Use {rank}."
                 )
             return made
-        with naming("create_model"):
+        with naming(f"create_model, with model.tinker.rank {given.rank}"):
             return finished(
                 self._service.create_lora_training_client(
                     base_model=start.base_model,

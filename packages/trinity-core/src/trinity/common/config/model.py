@@ -66,7 +66,7 @@ class TinkerConfig(StrictModel):
     """``model.tinker``: train and sample with the Tinker service."""
 
     enable: bool = core(False, "train and generate with the Tinker service")
-    rank: int = core(16, "rank of the adapter", switch="enable")
+    rank: int = core(16, "rank of the adapter", switch="enable", ge=1)
     seed: int | None = core(None, "seed of the service", switch="enable")
     train_mlp: bool = core(True, "train the MLP layers", switch="enable")
     train_attn: bool = core(True, "train the attention layers", switch="enable")
