@@ -154,3 +154,21 @@ def test_a_service_says_how_many_of_its_last_changes_went_with_a_wal_file(
     told = [one for one in caplog.messages if "changes that were stored in it" in one]
     assert len(told) == bool(num_lost)
     assert not num_lost or f"lacks the last {num_lost} changes" in told[0]
+
+
+@pytest.mark.parametrize("damage", [b"9", b"x", b""])
+def test_a_damaged_count_beside_the_file_of_a_service_tells_of_no_loss(
+    store, tmp_path, caplog, damage
+) -> None:
+    rewarded(store, "a")
+    store.close()
+    lock = tmp_path / "serve.db.lock"
+    note = lock.read_bytes()
+    lock.write_bytes(damage and damage + note[1:])
+
+    again = SqliteRunStore(tmp_path / "serve.db")
+
+    assert again.commit() == (1, 2)
+    again.close()
+    assert "changes that were stored in it" not in caplog.text
+    assert len(lock.read_bytes()) == len(note)

@@ -14,6 +14,7 @@ import logging
 import os
 import sqlite3
 import threading
+import zlib
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
@@ -75,7 +76,7 @@ _LACKS = {  # what earlier formats have not
     5: _WRITES,
 }
 _UNSEALED = 5  # the first format whose replies have a SHA-256
-_DIGITS = 20  # of the count in the lock's file
+_NOTE_BYTES = 29  # in the lock's file
 SHOWN = 3  # damaged rewards in a message
 
 
@@ -164,8 +165,9 @@ class RunFile:
         """Say how many of the last changes are gone, by the count beside the file."""
         assert self._held is not None
         assert self._num_writes is not None
-        noted = os.pread(self._held.fileno(), _DIGITS, 0)
-        missing = int(noted) - self._num_writes if noted.isdigit() else 0
+        digits, _, digest = os.pread(self._held.fileno(), _NOTE_BYTES, 0).partition(b" ")
+        is_whole = digits.isdigit() and _note_of(int(digits)) == digits + b" " + digest
+        missing = int(digits) - self._num_writes if is_whole else 0
         if missing > 0:
             logger.warning(
                 "%s lacks the last %d changes that were stored in it: its -wal file was removed or "
@@ -178,7 +180,7 @@ class RunFile:
     def _note(self) -> None:
         assert self._held is not None
         try:
-            os.pwrite(self._held.fileno(), b"%0*d" % (_DIGITS, self._num_writes), 0)
+            os.pwrite(self._held.fileno(), _note_of(self._num_writes or 0), 0)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -233,6 +235,12 @@ class RunFile:
             f"{self._path} cannot be used: {error}. Free space, or set explorer.db_url to another "
             f"file, then run the same command; stored data is kept."
         )
+
+
+def _note_of(count: int) -> bytes:
+    """Return a count and its digest, by which a damaged one is not believed."""
+    digits = b"%020d" % count
+    return digits + b" %08x" % zlib.crc32(digits)
 
 
 def _held(path: Path) -> IO[str]:
