@@ -223,6 +223,50 @@ def vllm_sleep(sizes: dict[str, int]) -> str:
     return f"{freed}; asleep in {slept - began:.1f} s, awake in {woke - slept:.1f} s"
 
 
+def colocate(sizes: dict[str, int]) -> str:
+    """`mode: colocate`, vLLM: sleep, a trainer's step beside it, wake up with other weights."""
+    import torch
+
+    try:
+        import trinity_engine_vllm.engine as plugin
+    except ImportError as error:
+        raise SkippedError("trinity-engine-vllm is not installed") from error
+    if plugin.installed() != "vllm":
+        raise SkippedError("vLLM for GPUs is not installed")
+    from trinity.common.ports import GenerationRequest
+
+    path = _model(sizes)
+    made = _trainer(path, {"precision": "bfloat16", "max_token_len_per_gpu": 2048})
+    engine = plugin.VLLMEngine(
+        model_path=path,
+        max_model_len=512,
+        dtype="bfloat16",
+        gpu_memory_utilization=0.5,
+        enable_sleep_mode=True,
+    )
+    asked = GenerationRequest(prompt_token_ids=tuple(range(5, 69)), max_new_tokens=32)
+
+    def reply() -> tuple[int, list[int]]:
+        (one,) = engine.submit(asked).result(120)
+        return one.weight_version, list(one.token_ids)
+
+    assert reply()[0] == 0
+    awake, began = torch.cuda.mem_get_info()[0], time.monotonic()
+    engine.sleep(2)
+    asleep, slept = torch.cuda.mem_get_info()[0], time.monotonic()
+    made.train_step(_rows(4, prompt=128, response=128, vocab=sizes["vocab"]), step=1)
+    torch.cuda.empty_cache()
+    trained = time.monotonic()
+    engine.wake_up(["weights"])
+    engine.load_weights(made.snapshot(copy=False))
+    engine.wake_up(["kv_cache"])
+    woke = time.monotonic()
+    assert reply()[0] == 1, "it answers with other weights than the trainer's"
+    engine.close()
+    freed = f"{(asleep - awake) / 1e9:.1f} GB freed"
+    return f"{freed}; asleep in {slept - began:.1f} s, awake in {woke - trained:.1f} s"
+
+
 def flex_attention(_sizes: dict[str, int]) -> str:
     """FlexAttention against the mask of a tree, forward and backward, 4096 tokens."""
     import torch
@@ -273,6 +317,7 @@ ITEMS: dict[str, tuple[Callable[[dict[str, int]], str], int]] = {  # with its li
     "nccl": (nccl, 60),
     "cuda-ipc": (cuda_ipc, 60),
     "vllm-sleep": (vllm_sleep, 180),
+    "colocate": (colocate, 180),
     "flex-attention": (flex_attention, 120),
 }
 

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 from trinity.common.config.memory import TrainerMemory, known_shape
-from trinity_debug.plan_time import arrangements, time_lines, work_of
+from trinity_debug.plan_time import arrangements, colocated_lines, time_lines, work_of
 
 
 def a_stage(**rollout):
-    engines = {"engine_num": 4, "tensor_parallel_size": 1} | rollout
+    engines = {"engine_num": 4, "tensor_parallel_size": 1, "gpu_memory_utilization": 0.5} | rollout
     return SimpleNamespace(
         mode="both",
+        is_colocated=rollout.pop("is_colocated", False),
         buffer=SimpleNamespace(batch_size=128),
         algorithm=SimpleNamespace(repeat_times=8),
         model=SimpleNamespace(max_prompt_tokens=1024, max_response_tokens=4096),
@@ -80,6 +81,56 @@ def test_seconds_are_told_at_speeds_that_were_measured_and_at_no_others() -> Non
     names = [line.partition(":")[0] for line in lines[2:5]]
     assert names == ["in turns", "overlapped", "colocated"]
     # both sides have 4 GPUs: 185.4 s and 256 s take 256 s overlapped, and their mean colocated
-    assert "off the GPUs and back takes less than 35.3 s a step; else overlapped is" in lines[5]
+    assert lines[5] == (
+        "colocated is the faster one as long as engines take less than 35.3 s a step to sleep, "
+        "wake up and load 15.2 GB of weights; else overlapped is"
+    )
     even = time_lines(a_stage(), plan, tflops=217.2, tokens_per_s=4096.0)  # 256 s each
     assert even[5].startswith("overlapped is the faster one: colocated GPUs would gain 0.0 s a ste")
+
+
+def test_a_colocated_file_is_compared_with_both_sides_on_half_of_its_gpus() -> None:
+    """8 GPUs do 2 s of rollouts and 6 s of training: 64 GPU seconds. Halves take 4 s and 12 s."""
+    found = arrangements(2.0, 6.0, engines=8, ranks=8, is_colocated=True)
+
+    assert found == {"in turns": (16, 0.5), "overlapped": (12, 0.667), "colocated": (8, 1)}
+
+
+def test_on_one_gpu_there_is_nothing_to_compare() -> None:
+    found = arrangements(2.0, 6.0, engines=1, ranks=1, is_colocated=True)
+    lines = time_lines(
+        a_stage(engine_num=1, is_colocated=True),
+        TrainerMemory(shape=known_shape("Qwen2.5-0.5B")),
+        tflops=300.0,
+        tokens_per_s=4096.0,
+    )
+
+    assert found == {"colocated": (8, 1)}
+    assert lines[-1].startswith("colocated: a step takes ")
+
+
+def test_the_peak_of_a_colocated_gpu_is_that_of_either_side() -> None:
+    """0.5B at rest is 5.93 GB; an engine takes half of 40 GB; a step of 512 tokens needs less."""
+    plan = TrainerMemory(shape=known_shape("Qwen2.5-0.5B"))
+    stage = a_stage(is_colocated=True)
+    stage.trainer = SimpleNamespace(max_token_len_per_gpu=512)
+
+    (line,) = colocated_lines(stage, plan, gpu_bytes=40 * 10**9, num_gpus=1)
+
+    step = plan.peak(512) / 1e9
+    assert line.startswith("colocated: 25.9 GB on each GPU at the peak; 25.9 GB while engines are ")
+    assert f"{step:.1f} GB in a train step (engines asleep)" in line
+    assert step < 25.9
+    assert colocated_lines(a_stage(), plan, gpu_bytes=40 * 10**9, num_gpus=1) == []
+
+
+def test_a_file_that_is_not_colocated_is_told_what_it_would_need_so() -> None:
+    """0.5B whole on each of 8 GPUs is 5.93 GB at rest, and an engine would take the rest."""
+    stage = a_stage()
+    stage.trainer = SimpleNamespace(max_token_len_per_gpu=512)
+    plan = TrainerMemory(shape=known_shape("Qwen2.5-0.5B"), num_ranks=4)
+
+    (line,) = colocated_lines(stage, plan, gpu_bytes=40 * 10**9, num_gpus=8)
+
+    # what of 40 GB can be used: 38 GB, less 8 %
+    assert line.startswith("mode colocate would have 8 ranks and engines: 35.0 GB on each GPU at ")

@@ -17,6 +17,7 @@ class FakeLLM:
     """Answers each request with one token at its first step; notes what it is told, in order."""
 
     def __init__(self, **arguments):
+        self.arguments = arguments
         self.llm_engine = self
         self.log = []
         self.open = []
@@ -48,6 +49,12 @@ class FakeLLM:
             if self.fault is not None:
                 raise self.fault
             self.log.append(f"took {name}")
+
+    def sleep(self, level):
+        self.log.append(f"sleep {level}")
+
+    def wake_up(self, tags):
+        self.log.append(f"wake up {' and '.join(tags)}")
 
     def reset_prefix_cache(self):
         self.log.append("dropped the prefix cache")

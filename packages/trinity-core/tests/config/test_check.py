@@ -184,7 +184,6 @@ def test_a_model_whose_name_looks_like_a_path_is_refused_with_the_nearest_name(
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (["mode=colocate"], "mode: 'colocate' is not supported yet."),
         (["mode=bench"], "eval_tasksets: is missing: mode bench has no tasks."),
         (["mode=train"], "storage_type: is queue, but in mode train nothing writes"),
         (["model.model_path=''"], "model.model_path: is empty"),

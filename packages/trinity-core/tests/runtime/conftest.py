@@ -90,7 +90,7 @@ class FakeParts:
         self.interrupt = SimpleNamespace(is_requested=False)
         self.info = SimpleNamespace(stage="")
         self.explorer = self.trainer = self.strategy = self
-        self.groups = None
+        self.groups = self.colocated = None
         self.sync, self.audit = None, an_audit()
 
     def explore_step(self, step):

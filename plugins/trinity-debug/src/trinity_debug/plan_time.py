@@ -13,14 +13,18 @@ a 7B model. Lengths are the longest that the configuration allows, so all are up
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from trinity.common.config.memory import usable
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.config import Config
     from trinity.common.config.memory import TrainerMemory
 
-__all__ = ["StepWork", "arrangements", "time_lines", "work_of"]
+__all__ = ["StepWork", "arrangements", "colocated_lines", "time_lines", "work_of"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,26 +66,32 @@ def work_of(config: Config, plan: TrainerMemory) -> StepWork:
 
 
 def arrangements(
-    rollout_s: float, train_s: float, *, engines: int, ranks: int
+    rollout_s: float, train_s: float, *, engines: int, ranks: int, is_colocated: bool = False
 ) -> dict[str, tuple[float, float]]:
     """Return seconds of a step and the busy share of the GPUs, for each way to share them.
 
     Args:
         rollout_s: of a step's rollouts on the GPUs of the engines.
         train_s: of a train step on those of the trainer.
-        engines: GPUs of engines; the same as the trainer's, where there is one.
+        engines: GPUs of engines.
         ranks: GPUs of the trainer.
+        is_colocated: they are the same GPUs; overlapped each side would have half of them.
 
     >>> arrangements(6.0, 2.0, engines=4, ranks=4)
     {'in turns': (8.0, 0.5), 'overlapped': (6.0, 0.667), 'colocated': (4.0, 1.0)}
     """
-    total = engines + ranks
+    total = max(engines, ranks) if is_colocated else engines + ranks
     work = rollout_s * engines + train_s * ranks  # GPU seconds
+    if is_colocated:
+        rollout_s *= engines / max(1, total // 2)
+        train_s *= ranks / max(1, total - total // 2)
     times = {
         "in turns": rollout_s + train_s,
         "overlapped": max(rollout_s, train_s),
         "colocated": work / total,
     }
+    if total == 1:  # one GPU has no second half
+        times = {"colocated": work}
     return {
         name: (round(seconds, 3), round(work / (total * seconds), 3))
         for name, seconds in times.items()
@@ -118,30 +128,60 @@ def time_lines(
         train_s,
         engines=rollout.engine_num * rollout.tensor_parallel_size,
         ranks=plan.num_ranks,
+        is_colocated=config.is_colocated,
     )
     lines += [
         f"{name}: a step takes {seconds:,.1f} s, GPUs are busy {busy:.0%} of it{_HOW[name]}"
         for name, (seconds, busy) in found.items()
     ]
-    return [*lines, _faster(overlapped_s=found["overlapped"][0], colocated_s=found["colocated"][0])]
+    return [*lines, *_faster(found, weights=2 * plan.shape.parameters)]
 
 
-def _faster(*, overlapped_s: float, colocated_s: float) -> str:
+def colocated_lines(
+    config: Config, plan: TrainerMemory, *, gpu_bytes: int | None, num_gpus: int
+) -> list[str]:
+    """Return what each GPU holds at most where engines and trainer use all of them in turns.
+
+    Args:
+        config: a resolved stage, which need not be colocated.
+        plan: how the trainer holds the model.
+        gpu_bytes: memory of a GPU.
+        num_gpus: of the run.
+    """
+    if gpu_bytes is None or config.mode != "both" or not (config.is_colocated or num_gpus > 1):
+        return []
+    share, words = config.explorer.rollout_model.gpu_memory_utilization, "colocated"
+    if not config.is_colocated:
+        plan = replace(plan, num_ranks=num_gpus)
+        share, words = max(0.0, usable(gpu_bytes) - plan.at_rest) / gpu_bytes, "mode colocate would"
+        words += f" have {num_gpus} ranks and engines"
+    awake = plan.at_rest + share * gpu_bytes
+    step = plan.peak(config.trainer.max_token_len_per_gpu or 0)
+    return [
+        f"{words}: {max(awake, step) / 1e9:.1f} GB on each GPU at the peak; "
+        f"{awake / 1e9:.1f} GB while engines are awake (the trainer at rest and all that an engine "
+        f"takes), {step / 1e9:.1f} GB in a train step (engines asleep) (computed)"
+    ]
+
+
+def _faster(found: Mapping[str, tuple[float, float]], *, weights: int) -> list[str]:
     """Return which arrangement is faster, as far as it does not hang on what nobody measured."""
-    gain_s = overlapped_s - colocated_s
+    if "overlapped" not in found:
+        return []
+    overlapped_s, gain_s = found["overlapped"][0], found["overlapped"][0] - found["colocated"][0]
     if gain_s < 0.05 * overlapped_s:
-        return (
+        return [
             "overlapped is the faster one: colocated GPUs would gain "
-            f"{max(gain_s, 0.0):,.1f} s a step, less than they lose by moving weights"
-        )
-    return (
-        f"colocated would be the faster one as long as moving weights and optimizer states off the "
-        f"GPUs and back takes less than {gain_s:,.1f} s a step; else overlapped is"
-    )
+            f"{max(gain_s, 0.0):,.1f} s a step, less than engines take to sleep and wake up"
+        ]
+    return [
+        f"colocated is the faster one as long as engines take less than {gain_s:,.1f} s a step to "
+        f"sleep, wake up and load {weights / 1e9:.1f} GB of weights; else overlapped is"
+    ]
 
 
 _HOW = {
     "in turns": "",
     "overlapped": " (sync_offset 1, or sync_style fully_async)",
-    "colocated": " (all GPUs do both, in turns; Trinity does so on one GPU only)",
+    "colocated": " (mode colocate: all GPUs do both, in turns)",
 }

@@ -92,6 +92,7 @@ class VirtualParts:
         self.audit = SimpleNamespace(is_on=False, stepped=lambda metrics, step: metrics)
         self.observers: list[Any] = []
         self.groups: Any = None
+        self.colocated: Any = None
         self.storage: Any = GroupStorage(storage) if in_groups else storage
         ready = ReadyGroups if in_groups else ReadyRows
         self.source: Any = ready(self.storage, self.rollouts)

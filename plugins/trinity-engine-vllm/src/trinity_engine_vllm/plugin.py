@@ -17,6 +17,7 @@ _PROVIDES = {
     "penalties",
     "scores",
     "in_flight",
+    "sleep",
     "prefix_cache",
     "tensor_parallel",
     "weights:memory",

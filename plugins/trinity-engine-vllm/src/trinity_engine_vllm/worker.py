@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.generation.requests import begins
 from trinity.errors import TrinityError
 
-from trinity_engine_vllm.asked import Asked, closed, failure, half_loaded
+from trinity_engine_vllm.asked import Asked, closed, failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,12 +71,11 @@ class Worker:
         """Queue a request, or a text to score.
 
         Raises:
-            ModelError: the engine is closed, or holds a part of new weights.
+            ModelError: the engine is closed, sleeps, or holds a part of new weights.
         """
         with self._changed:
             self._check_open()
-            if not self.stepping.is_whole:
-                raise half_loaded()
+            self.stepping.check_serves()
             self._waiting.append(asked)
             self._changed.notify_all()
 

@@ -133,6 +133,7 @@ _ALL_KINDS = (
             *_methods(
                 preflight="preflight", limits="limits", scores="score", in_flight="swap_weights"
             ),
+            *_methods(sleep="sleep wake_up"),
             Ability(word="shares_module", argument="module"),
             Ability(
                 word="stop_strings",

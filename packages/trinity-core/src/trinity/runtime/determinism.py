@@ -39,7 +39,8 @@ def may_overlap(config: Config, manager: PluginManager) -> bool:
     meanwhile.
     """
     policy = policy_of(config)
-    return config.mode == "both" and policy.can_overlap and reads_in_order(config, manager)
+    may_run_ahead = config.mode == "both" and not config.is_colocated and policy.can_overlap
+    return may_run_ahead and reads_in_order(config, manager)
 
 
 def reads_in_order(config: Config, manager: PluginManager) -> bool:

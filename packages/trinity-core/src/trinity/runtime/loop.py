@@ -100,7 +100,7 @@ class Loop:
                     self._train(beside=True)
                 else:
                     self._observers.begin_step()
-                    self._rollouts.wait(seen)
+                    self._wait(seen)
             self._stop_if_asked()
             self._finish()
 
@@ -178,6 +178,8 @@ class Loop:
         sampled_s = time.perf_counter() - began
         parts.in_hand = batch
         with boundary(f"optimizer step {step}", may_end=False):
+            if parts.colocated is not None:
+                parts.colocated.sleep()
             metrics = parts.trainer.train_step(batch, step=step)
         parts.in_hand = []
         self._buffer.batch_trained()
@@ -264,7 +266,12 @@ class Loop:
             seen = self._buffer.num_changes
             self._collect()
             if self._rollouts.is_evaluating:
-                self._rollouts.wait(seen)
+                self._wait(seen)
+
+    def _wait(self, seen: int) -> None:
+        if self._parts.colocated is not None and self._parts.colocated.is_asleep:
+            self._sync()  # none was due; in turns a rollout begins in `wait`
+        self._rollouts.wait(seen)
 
     def _finish(self) -> None:
         """Train what no sync asked for, the last short batch too; sync and evaluate."""

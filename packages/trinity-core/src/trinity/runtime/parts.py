@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         ReadySource,
         WritingRole,
     )
+    from trinity.synchronizer.memory_sync import ColocatedSync
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Parts:
     source: ReadySource | None = None
     storage: Storage | None = None  # the strategy reads it by an AuditedSource
     sync: SyncMethod | None = None
+    colocated: ColocatedSync | None = None  # the same, where engines sleep in train steps
     writing: WritingRole | None = None  # between the explorer and the storage
     engine_weights: EngineWeights | None = None  # None: the engines stand in this process
     restored: Restored | None = None  # what the engines were given that a checkpoint kept for them

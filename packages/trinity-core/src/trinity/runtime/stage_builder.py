@@ -163,6 +163,10 @@ class StageBuilder(ABC):
             parts.num_explore_steps = tasks.num_steps
         if parts.trainer is not None:
             parts.sync = self._make_sync()
+            if config.is_colocated:
+                from trinity.synchronizer.memory_sync import ColocatedSync
+
+                parts.sync = parts.colocated = ColocatedSync(parts.sync, parts.engines)
 
     def _batch(self) -> int:
         """Return how much a train step consumes: whole groups, or rows."""

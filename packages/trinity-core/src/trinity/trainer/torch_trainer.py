@@ -182,6 +182,8 @@ class TorchTrainer(Trainer):
                     metrics |= with_prefix("actor", self._accumulate(batch, plan, step=step))
                 with watch("optimizer"), self._phase("optimizer"):
                     metrics |= with_prefix("actor", self._update(batch, step=step))
+        if self._config.explorer.rollout_model.enable_sleep_mode and self._device.type == "cuda":
+            torch.cuda.empty_cache()  # an engine on this GPU wakes up
         shape = batch_metrics(batch.experiences, plan)
         return metrics | shape | watch.metrics | self._audit.take()
 

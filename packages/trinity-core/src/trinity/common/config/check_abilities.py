@@ -105,6 +105,10 @@ def _of_engine(config: Config, part: NamedPart, can: frozenset[str]) -> Iterator
             f"is {size}, but the rollout engine {part.name} uses one GPU (it does not provide "
             f"'tensor_parallel'). Leave it out, or use more engines (engine_num).",
         )
+    if config.is_colocated and "sleep" not in can:
+        message = f"engines would sleep while the trainer works, and {part.name} cannot (it does "
+        message += "not provide 'sleep'). Use mode both without it, or an engine that can."
+        yield problem_at(config, "explorer.rollout_model.enable_sleep_mode", message)
     how = config.synchronizer.in_flight
     if how != "finish" and "in_flight" not in can:
         yield problem_at(

@@ -6,8 +6,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trinity.common.config.memory import adapter_parameters, engine_bytes, usable
+from trinity.common.config.memory import adapter_parameters, engine_bytes
 from trinity.common.config.resolve_gpus import (
+    left_of_gpu,
     num_gpus,
     shares_gpu,
     trainer_capacity,
@@ -76,9 +77,7 @@ def _of_engines(config: Config, machine: Machine) -> Iterator[Problem]:
 
 def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Iterator[Problem]:
     share = config.explorer.rollout_model.gpu_memory_utilization
-    peak = plan.peak(config.trainer.max_token_len_per_gpu or 0)
-    assert machine.gpu_bytes is not None
-    left = (usable(machine.gpu_bytes) - peak) / machine.gpu_bytes
+    left = left_of_gpu(config, machine, plan)
     path = "explorer.rollout_model.gpu_memory_utilization"
     if shares_gpu(config, machine) and config.source.where(path) and share > left > 0:
         what = f"is {share:g}, but the trainer uses the same GPU and leaves {left:.2f} of it."

@@ -28,6 +28,8 @@ def number_problems(config: Config, machine: Machine, parts: NamedParts) -> list
     problems += _interval_problems(config)
     if config.mode == "both":
         problems += _capacity_problems(config)
+    if config.is_colocated:
+        problems += _colocation_problems(config)
     return problems
 
 
@@ -101,6 +103,8 @@ def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> lis
     can_share = have == 1 or component is None or component.spec.default_for == "cpu"
     if can_share and num_engines and size == ranks == 1:
         ranks = 0  # the trainer sits on a GPU of theirs
+    if config.is_colocated:  # on all of theirs
+        num_engines, ranks = max(num_engines, ranks), 0
     wanted, left = num_engines * size + ranks, have - num_engines * size
     if wanted <= have:
         return []
@@ -111,6 +115,20 @@ def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> lis
         return [config.source.problem("trainer.num_ranks", message, f"Use {left} or fewer.")]
     path, remedy = "explorer.rollout_model.engine_num", "Decrease it, or tensor_parallel_size."
     return [config.source.problem(path, message, remedy)]
+
+
+def _colocation_problems(config: Config) -> list[Problem]:
+    """Return a problem for each key by which a GPU would be used out of turn."""
+    policy, models = policy_of(config), config.explorer.auxiliary_models
+    found = {
+        "synchronizer.sync_style": policy.in_groups,
+        "synchronizer.sync_offset": policy.offset > 0,
+        "synchronizer.sync_method": config.synchronizer.sync_method == "nccl",
+        "explorer.auxiliary_models": any(not one.external_model_config.enable for one in models),
+    }
+    what = "does not work where engines and trainer use the same GPUs in turns (mode colocate)."
+    remedy = "Leave it out, or use mode both without enable_sleep_mode."
+    return [config.source.problem(path, what, remedy) for path, given in found.items() if given]
 
 
 def _interval_problems(config: Config) -> list[Problem]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, PrivateAttr, field_validator
 
 from trinity.common.config.algorithm import AlgorithmConfig
-from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
+from trinity.common.config.base import Lowercase, StrictModel, core, other, section
 from trinity.common.config.buffer import BufferConfig, DataProcessorConfig
 from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.model import ModelConfig
@@ -36,9 +36,7 @@ class Config(StrictModel):
     Made by `load_config`, filled in by `resolve`, judged by `check`.
     """
 
-    mode: Annotated[Mode, Lowercase] = not_yet(
-        "both", "what the run does; plugins add modes", values=("colocate",)
-    )
+    mode: Annotated[Mode, Lowercase] = core("both", "what the run does; plugins add modes")
     project: str = core("Trinity-RFT", "first folder of the run directory")
     group: str = core("", "second folder of the run directory, if any")
     name: str = core("rft", "last folder of the run directory")
@@ -99,6 +97,11 @@ class Config(StrictModel):
         """Return whether a run of this mode trains; a plugin's does with a section `trainer`."""
         trains = self.mode in {"both", "train"}
         return trains or (self.is_plugin_mode and "trainer" in self.model_fields_set)
+
+    @property
+    def is_colocated(self) -> bool:
+        """Return whether engines and trainer use the same GPUs in turns (after `resolve`)."""
+        return self.mode == "both" and self.explorer.rollout_model.enable_sleep_mode
 
     @property
     def is_plugin_mode(self) -> bool:

@@ -73,6 +73,9 @@ class InferenceModelConfig(StrictModel):
     gpu_memory_utilization: float = other(
         0.9, "fraction of GPU memory for the engine", used_by=ENGINES, gt=0, le=1
     )
+    enable_sleep_mode: bool = core(
+        False, "engines use the trainer's GPUs and sleep in train steps, as with mode colocate"
+    )
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Lowercase] | None = machine(
         None, "number format of the weights; default: trainer.precision"
     )

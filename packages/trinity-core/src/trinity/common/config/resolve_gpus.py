@@ -32,7 +32,7 @@ _TOKENS = "trainer.max_token_len_per_gpu"
 _LEAST_CACHE = 0.1  # of a GPU that an engine shares: what it may keep for keys and values at least
 _MOST_OF_ENGINE = 0.6  # of a GPU that the trainer uses, too
 _COPIES = 4  # a model that fits so often beside its gradients and states need not be sharded
-_HALF = "half of the GPUs"
+_HALF, _ALL = "half of the GPUs", "all GPUs, which the trainer uses too"
 
 
 def resolve_gpus(work: Resolution) -> None:
@@ -40,8 +40,9 @@ def resolve_gpus(work: Resolution) -> None:
     config, machine = work.config, work.machine
     width, total = config.explorer.rollout_model.tensor_parallel_size, num_gpus(config, machine)
     if config.mode in {"both", "explore", "bench"}:
-        part = 2 * width if config.mode == "both" else width
-        work.default(f"{_ENGINE}.engine_num", max(1, total // part), origin=_HALF)
+        halves = config.mode == "both" and not config.is_colocated
+        number, origin = total // (2 * width if halves else width), _HALF if halves else _ALL
+        work.default(f"{_ENGINE}.engine_num", max(1, number), origin=origin)
     if machine.has_bf16:
         reason = "GPUs compute bfloat16; master weights stay float32"
         work.default("trainer.precision", "bfloat16", origin=reason)
@@ -55,11 +56,12 @@ def resolve_gpus(work: Resolution) -> None:
 def default_sync_method(config: Config, machine: Machine) -> str:
     """Return how weights go to the engines where the file does not say it.
 
-    ``nccl`` from GPU to GPU; ``ipc`` where trainer and engines share the only one.
+    ``nccl`` from GPU to GPU; ``ipc`` where trainer and engines share theirs on one machine.
     """
-    if machine.num_gpus == 0 or config.mode != "both":
+    shares = config.is_colocated or num_gpus(config, machine) == 1
+    if machine.num_gpus == 0 or config.mode != "both" or (shares and config.cluster.node_num > 1):
         return "memory"
-    return "ipc" if num_gpus(config, machine) == 1 else "nccl"
+    return "ipc" if shares else "nccl"
 
 
 def resolve_memory(work: Resolution) -> None:
@@ -97,7 +99,7 @@ def fit_one_process(config: Config, machine: Machine, parts: NamedParts) -> None
     if machine.num_gpus == 0:
         return
     rollout, alone = config.explorer.rollout_model, replace(machine, num_gpus=1)
-    if config.origins.get(f"{_ENGINE}.engine_num") == _HALF:
+    if config.origins.get(f"{_ENGINE}.engine_num") in {_HALF, _ALL}:
         rollout.engine_num = 1
     config.cluster.gpu_per_node = min(1, config.cluster.gpu_per_node)
     share = gpu_share(config, alone, parts)
@@ -106,13 +108,21 @@ def fit_one_process(config: Config, machine: Machine, parts: NamedParts) -> None
 
 
 def gpu_share(config: Config, machine: Machine, parts: NamedParts) -> float | None:
-    """Return what part of the one GPU an engine beside the trainer gets; None: nothing to share."""
+    """Return what part of a GPU an engine beside the trainer gets; None: nothing to share."""
     plan = trainer_memory(config, machine, parts)
     if plan is None or machine.gpu_bytes is None or not shares_gpu(config, machine):
         return None
-    peak = plan.peak(config.trainer.max_token_len_per_gpu or 0)
-    left = (usable(machine.gpu_bytes) - peak) / machine.gpu_bytes
-    return round(min(_MOST_OF_ENGINE, max(_engine_part(config, machine, plan), left)), 2)
+    left = left_of_gpu(config, machine, plan)
+    most = 1.0 if config.is_colocated else _MOST_OF_ENGINE
+    return round(min(most, max(_engine_part(config, machine, plan), left)), 2)
+
+
+def left_of_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> float:
+    """Return what part of a GPU the trainer leaves its engine; one that sleeps meets no step."""
+    tokens = config.trainer.max_token_len_per_gpu or 0
+    used = plan.at_rest if config.is_colocated else plan.peak(tokens)
+    assert machine.gpu_bytes is not None
+    return (usable(machine.gpu_bytes) - used) / machine.gpu_bytes
 
 
 def trainer_memory(config: Config, machine: Machine, parts: NamedParts) -> TrainerMemory | None:
@@ -144,7 +154,7 @@ def trainer_capacity(config: Config, machine: Machine, plan: TrainerMemory) -> f
     """Return the bytes that the trainer may use on each of its GPUs."""
     assert machine.gpu_bytes is not None
     room = usable(machine.gpu_bytes)
-    if shares_gpu(config, machine):
+    if shares_gpu(config, machine) and not config.is_colocated:
         room -= _engine_part(config, machine, plan) * machine.gpu_bytes
     return max(0.0, room)
 
@@ -159,14 +169,15 @@ def num_ranks(config: Config, machine: Machine) -> int:
     if config.trainer.num_ranks:
         return config.trainer.num_ranks
     rollout = config.explorer.rollout_model
-    used = 0 if config.mode == "train" else rollout.engine_num * rollout.tensor_parallel_size
+    shares = config.mode == "train" or config.is_colocated
+    used = 0 if shares else rollout.engine_num * rollout.tensor_parallel_size
     return max(1, num_gpus(config, machine) - used)
 
 
 def shares_gpu(config: Config, machine: Machine) -> bool:
-    """Return whether trainer and engine have one GPU between them."""
+    """Return whether trainer and engine have GPUs between them: the only one, or in turns all."""
     is_fed = config.mode == "both" or config.is_plugin_mode
-    return is_fed and config.has_trainer and _is_one(config, machine)
+    return config.is_colocated or (is_fed and config.has_trainer and _is_one(config, machine))
 
 
 def plan_lines(config: Config, machine: Machine, parts: NamedParts) -> list[str]:

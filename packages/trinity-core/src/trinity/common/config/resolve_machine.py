@@ -19,6 +19,8 @@ def resolve_machine(work: Resolution) -> None:
     """Fill in trainer, engine, number formats and sync method for this machine."""
     _resolve_trainer(work)
     _resolve_engine(work)
+    if work.config.mode == "colocate":
+        _resolve_colocation(work)
     if work.config.model.tinker.enable:
         for path in ("trainer.trainer_type", f"{_ENGINE}.engine_type"):
             work.fill(path, "tinker", origin="model.tinker.enable")
@@ -48,6 +50,15 @@ def _resolve_engine(work: Resolution) -> None:
         work.note(f"requested {path} {asked}, found no GPU and no {missing}, using {engine}")
         work.fill(path, engine, origin="machine")
     work.default(path, engine, origin="machine")
+
+
+def _resolve_colocation(work: Resolution) -> None:
+    """Let mode colocate be mode both with engines that sleep, where there are GPUs to share."""
+    work.fill("mode", "both", origin="mode colocate")
+    if work.machine.num_gpus:
+        work.default(f"{_ENGINE}.enable_sleep_mode", value=True, origin="mode")
+    else:
+        work.note("requested mode colocate, found no GPU, using mode both")
 
 
 def _run_without_gpus(work: Resolution) -> None:

@@ -87,6 +87,18 @@ class RolloutEngine(ABC):
         """
         raise ModelError(lacks(type(self).__name__, "model.logprobs", "scores"))
 
+    def sleep(self, level: int) -> None:
+        """Free the GPU's memory for the trainer once all is answered; refuse requests then.
+
+        Level 1 keeps the weights in CPU memory; 2, which a run uses, drops them: others are loaded
+        before it answers. Without it, a run with ``enable_sleep_mode`` is refused.
+        """
+        raise ModelError(lacks(type(self).__name__, "enable_sleep_mode", "sleep"))
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:
+        """Take back the memory of ``weights``, of ``kv_cache`` or of both; awake: do nothing."""
+        raise ModelError(lacks(type(self).__name__, "enable_sleep_mode", "sleep"))
+
     def weight_digest(self) -> WeightDigest | None:
         """Return :func:`~trinity.common.weight_digest.digest_of` the weights as they are now.
 

@@ -350,6 +350,8 @@ class EngineWorker:
             TransferError: the way between the processes broke.
             ModelError: they are of another model, or the engine took others.
         """
+        if step in {"sleep", "wake_up"}:
+            return getattr(self._engine, step)(*told)
         if step != "receive":
             return getattr(self._weight_receiver, step)(*told)
         try:

@@ -257,11 +257,12 @@ def gpu_shares(
     others = num_engines if config.mode == "train" and config.is_standalone else 0
     width = rollout.tensor_parallel_size
     has_ranks = _may_have_ranks(config, manager)
-    found = ranks_left(hosts, own=own, width=width, others=others) if has_ranks else 1
+    apart = 0 if config.is_colocated else own  # engines that have GPUs of their own
+    found = ranks_left(hosts, own=apart, width=width, others=others) if has_ranks else 1
     shares = shares_of(
         sum(host.total for host in hosts),
         trains=config.mode in {"both", "train"},
-        num_engines=own,
+        num_engines=apart,
         gpus_of_engine=width,
         num_ranks=config.trainer.num_ranks or found,
     )
@@ -272,16 +273,26 @@ def gpu_shares(
     groups = groups_for(
         hosts,
         engine=shares.engine,
-        num_engines=own,
+        num_engines=own if shares.engine == 0 else apart,
         trainer=shares.trainer,
         num_ranks=num_ranks,
         is_together=config.has_trainer and needs_one_machine(config, manager),
     )
+    if config.is_colocated and shares.engine:
+        shares, groups = GpuShares(0.5, 0.5, num_ranks), _paired(own, num_ranks)
+        if short_of(groups, hosts=hosts):
+            raise ConfigError(_arithmetic(sum(host.total for host in hosts), own, 1, 0))
     if has_others:
         groups = with_cpus(groups, num_engines=own, num_ranks=num_ranks)
         if short_of(groups, hosts=hosts) == "CPU":
             raise ConfigError(_no_cpus(own, num_ranks, hosts))
     return shares, groups
+
+
+def _paired(num_engines: int, num_ranks: int) -> list[Group]:
+    """Return a bundle of one GPU for each engine and the rank that uses it in turns with it."""
+    places = _engines(num_engines, num_engines) | _ranks([1] * num_ranks)
+    return [Group("workers", "PACK", ({"GPU": 1.0},) * max(num_engines, num_ranks), places)]
 
 
 def _no_cpus(engines: int, ranks: int, hosts: Sequence[Host]) -> str:

@@ -203,6 +203,10 @@ class RemoteSync(SyncMethod):
         engines: Any = self._engines  # Any: they load as engines in this process do
         self._brought(MemorySync(engines), lambda: packed)
 
+    def all_engines(self, method: str, *args: Any) -> None:
+        for call in [engine.start(method, *args) for engine in self._engines]:
+            call.result(timeout_s=FETCHED_S)
+
     def digests(self, version: int) -> dict[str, WeightDigest | None]:
         return {engine.name: engine.weight_digest(version) for engine in self._engines}
 
@@ -238,7 +242,7 @@ def _first_back(lost: Sequence[EngineSupervisor]) -> EngineSupervisor:
 
 
 class RemoteEngines:
-    """All engines at once, as mode ``bench`` sees them."""
+    """All engines at once, as mode ``bench`` sees them, and who lets them sleep."""
 
     def __init__(self, sync: RemoteSync) -> None:
         self._sync = sync
@@ -246,6 +250,12 @@ class RemoteEngines:
     def load_weights(self, snapshot: WeightSnapshot) -> None:
         """Let all of them load these weights."""
         self._sync.load(snapshot)
+
+    def sleep(self, level: int) -> None:
+        self._sync.all_engines("sleep", level)
+
+    def wake_up(self, tags: Sequence[str]) -> None:
+        self._sync.all_engines("wake_up", tags)
 
     def close(self) -> None:
         """Bring them no more weights; their workers are closed by who started them."""
