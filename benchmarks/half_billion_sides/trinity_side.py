@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 import trinity
+from notes import note_times
 from trinity.common.config import Config
+from trinity.synchronizer.memory_sync import MemorySync
+from trinity.trainer.torch_trainer import TorchTrainer
 
 
 def main() -> None:
@@ -19,6 +22,8 @@ def main() -> None:
     torch.set_num_threads(given["threads"])
     os.environ["HALF_BILLION_CLOCK"] = given["clock"]  # noqa: TID251 -- for the reward's file
     os.environ["TRINITY_PLUGIN_DIRS"] = str(Path(__file__).parent / "parts")  # noqa: TID251
+    note_times(TorchTrainer, "save", name="checkpoint", file=given["notes"])
+    note_times(MemorySync, "sync", name="sync", file=given["notes"])
     trinity.run(Config.model_validate(settings_of(given)), local=True)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from datasets import Dataset
+from notes import note_times
 from trl import GRPOConfig, GRPOTrainer
 
 
@@ -43,7 +44,8 @@ def main() -> None:
         bf16=half,
         use_cpu=True,
         gradient_checkpointing=False,
-        save_strategy="no",
+        save_strategy="steps" if given["saves"] else "no",
+        save_steps=given["steps"],
         report_to="none",
         disable_tqdm=True,
         model_init_kwargs={"dtype": "float32"},
@@ -54,7 +56,8 @@ def main() -> None:
         args=settings,
         train_dataset=Dataset.from_list(chats),
     )
-    trainer.train()
+    note_times(GRPOTrainer, "_save_checkpoint", name="checkpoint", file=given["notes"])
+    trainer.train(resume_from_checkpoint=True if given["resumes"] else None)
 
 
 if __name__ == "__main__":
