@@ -227,3 +227,56 @@ def test_the_command_prints_each_arrangement_and_the_one_that_it_would_choose(tm
     assert "needs the seconds of a rollout and a train" in str(missing.exception or missing.output)
     assert unused.exit_code != 0
     assert "rollout 4 s" in recorded.output
+
+
+TIMES = ["--simulate", "--steps", "5", "--time", "rollout=10", "--time", "train=20"]
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Return a function that plans a small file, and what it prints."""
+    file = tmp_path / "run.yaml"
+    file.write_text(YAML)
+    return lambda *words: CliRunner().invoke(app, ["plan", str(file), *words, *TIMES]).output
+
+
+def test_without_gpus_none_are_spoken_of(planned) -> None:
+    said = planned("--gpus", "0")
+
+    lines = said[said.index("simulated, over Ray:") :]
+    assert "| engines + trainer ranks, without GPUs |" in lines
+    assert "fixed, sync_offset 1 | 1 + 1 |" in lines
+    assert "GPU" not in lines.replace("without GPUs", "")
+    assert "6 of 6 arrangements" in lines
+
+
+def test_one_gpu_is_that_of_both_sides(planned) -> None:
+    assert "fixed, sync_offset 0 | 1 GPU of both |" in planned("--gpus", "1")
+
+
+def test_a_local_run_goes_in_turns_whatever_its_style(planned) -> None:
+    """8 slots: 32 rows in 4 waves of 10 s, then 20 s of training: 60 s a step."""
+    said = planned("--gpus", "0", "--local")
+
+    assert "simulated, one process (--local), in turns: " in said
+    for style in ("fixed, sync_offset 0", "trainer_driven, max_inflight_batches 2"):
+        assert f"{style} | 1 + 1 | 0.5333 | 60 |" in said
+    assert "fixed, sync_offset 0 | 1 + 1 | 0.5333 | 60 |" in planned("--gpus", "0")
+    assert "fixed, sync_offset 1 | 1 + 1 | 0.7273 |" in planned("--gpus", "0")  # 160 / (40*5 + 20)
+
+
+def test_a_local_run_uses_one_of_eight_gpus(planned) -> None:
+    said = planned("--gpus", "8", "--local")
+
+    assert "n, on 1 GPU of 80 GB:" in said
+    assert "| 1 GPU of both |" in said
+
+
+def test_a_colocated_run_is_simulated_in_turns_on_all_gpus_and_compared_with_splits(
+    planned,
+) -> None:
+    """8 engines of 8 slots: 10 s; a train step of 20 s on 8 GPUs. In turns 30 s."""
+    said = planned("--gpus", "8", "--set", "explorer.rollout_model.enable_sleep_mode=true")
+
+    assert "fixed, sync_offset 0 | 8 GPUs of both | 1.067 | 30 |" in said
+    assert "fixed, sync_offset 1 | 4 + 4 GPUs |" in said

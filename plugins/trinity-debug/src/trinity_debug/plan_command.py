@@ -11,6 +11,7 @@ from trinity_debug.plan_options import (
     File,
     GpuMemory,
     Gpus,
+    Local,
     MaxOffPolicy,
     Record,
     Settings,
@@ -33,6 +34,7 @@ _FOLLOWS_GPUS = (
     "explorer.rollout_model.engine_num",
     "explorer.rollout_model.dtype",
     "explorer.rollout_model.gpu_memory_utilization",
+    "explorer.rollout_model.enable_sleep_mode",
     "trainer.precision",
     "trainer.trainer_strategy",
     "trainer.gradient_checkpointing",
@@ -45,6 +47,7 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
     file: File,
     gpus: Gpus = None,
     gpu_memory: GpuMemory = 80.0,
+    local: Local = False,
     tflops: Tflops = None,
     tokens_per_s: TokensPerS = None,
     settings: Settings = None,
@@ -64,6 +67,7 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.preparation import run_manager
     from trinity.common.config.problem import listed
+    from trinity.common.config.resolve_gpus import fit_one_process
 
     from trinity_debug.simulated_stage import Asked, simulated_stage
 
@@ -71,22 +75,21 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
         raise typer.BadParameter("--record and --time are for --simulate. Add it.")
     config = load_config(file, overrides=settings or ())
     manager = run_manager(config)
-    machine = probe(model_path=config.model.model_path)
-    if gpus is not None:
-        machine = replace(
-            machine, num_gpus=gpus, gpu_bytes=int(gpu_memory * 1e9) if gpus else None, has_bf16=True
-        )
+    machine = _machine(probe(model_path=config.model.model_path), gpus, gpu_memory, local=local)
     problems: dict[str, None] = {}
     for stage in resolve_stages(config, machine, manager=manager):
+        if local:
+            fit_one_process(stage, machine, NamedParts(manager))
         found = check(stage, machine, manager=manager)
         problems |= dict.fromkeys(listed(one for one in found if one.severity != "notice"))
         typer.echo(f"{stage.name}, on {_words(machine, stage)}:")
-        for line in _lines(stage, machine, NamedParts(manager)):
-            typer.echo(f"  {line}")
-        for line in _of_time(stage, machine, NamedParts(manager), tflops, tokens_per_s):
+        parts = NamedParts(manager)
+        times_s = _of_time(stage, machine, parts, tflops, tokens_per_s)
+        for line in [*_lines(stage, machine, parts), *times_s]:
             typer.echo(f"  {line}")
         if simulate:
             asked = Asked(
+                local=local,
                 record=record,
                 times=times or [],
                 train_gpus=train_gpus,
@@ -96,10 +99,18 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
                 tflops=tflops,
                 tokens_per_s=tokens_per_s,
             )
-            typer.echo("\n".join(simulated_stage(stage, machine, NamedParts(manager), asked)))
+            typer.echo("\n".join(simulated_stage(stage, machine, parts, asked)))
     for line in problems:
         typer.echo(line)
     raise typer.Exit(int(bool(problems)))
+
+
+def _machine(found: Machine, gpus: int | None, gpu_memory: float, *, local: bool) -> Machine:
+    """Return this machine, or one with the GPUs that are asked for; one process uses one."""
+    if gpus is not None:
+        size = int(gpu_memory * 1e9) if gpus else None
+        found = replace(found, num_gpus=gpus, gpu_bytes=size, has_bf16=True)
+    return replace(found, num_gpus=min(found.num_gpus, 1)) if local else found
 
 
 def _of_time(
@@ -109,14 +120,17 @@ def _of_time(
     tflops: float | None,
     tokens_per_s: float | None,
 ) -> list[str]:
-    from trinity.common.config.resolve_gpus import trainer_memory
+    from trinity.common.config.resolve_gpus import num_gpus, trainer_memory
 
-    from trinity_debug.plan_time import time_lines
+    from trinity_debug.plan_time import colocated_lines, time_lines
 
     plan = trainer_memory(stage, machine, parts)
     if plan is None or not machine.num_gpus:
         return []
-    return time_lines(stage, plan, tflops=tflops, tokens_per_s=tokens_per_s)
+    lines = colocated_lines(
+        stage, plan, gpu_bytes=machine.gpu_bytes, num_gpus=num_gpus(stage, machine)
+    )
+    return lines + time_lines(stage, plan, tflops=tflops, tokens_per_s=tokens_per_s)
 
 
 def _words(machine: Machine, stage: Config) -> str:

@@ -12,6 +12,9 @@ Gpus = Annotated[
     int | None, typer.Option(min=0, help="GPUs of each machine; default: this machine's GPUs.")
 ]
 GpuMemory = Annotated[float, typer.Option(min=1, help="GB of each GPU, if you set --gpus.")]
+Local = Annotated[
+    bool, typer.Option("--local", help="Plan for trinity run --local: one process, one GPU.")
+]
 Tflops = Annotated[
     float | None,
     typer.Option(min=1e-6, help="Measured TFLOP/s of each trainer GPU, for seconds of a step."),

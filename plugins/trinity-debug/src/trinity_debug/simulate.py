@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
 
@@ -136,22 +136,21 @@ def setup_of(config: Config, asked: Simulation, *, requests: int, ranks: int) ->
     )
 
 
-def simulation_lines(
-    own: Setup, asked: Simulation, *, gpus: int, fits: Callable[[int], bool]
-) -> list[str]:
+def simulation_lines(own: Setup, asked: Simulation, *, fits: Callable[[int], bool]) -> list[str]:
     """Return what would come of the run, of others of other styles and splits, and the best.
 
     Args:
-        own: as the configuration asks for it.
+        own: as the configuration asks for it; without GPUs no other split is tried.
         asked: the times, and what is acceptable.
-        gpus: of all machines; 0: none, and no split is tried.
         fits: says whether the trainer fits on so many GPUs.
     """
-    tried = {_name(one): one for one in [own, *_others(own, gpus=gpus, fits=fits)]}
+    tried = {_name(one): one for one in [own, *_others(own, fits=fits)]}
     made = [Candidate(setup=one, outcome=_of(one, asked)) for one in tried.values()]
-    lines = [f"simulated: {asked.steps} rollout steps on a virtual clock, {_times(own)}"]
+    how = "one process (--local), in turns" if own.is_local else "over Ray"
+    lines = [f"simulated, {how}: {asked.steps} rollout steps on a virtual clock, {_times(own)}"]
     lines += [f"  {min(_SHOWN, len(made))} of {len(made)} arrangements, the fastest first"]
-    lines += ["  settings | GPUs of engines + trainer | rows/s | s a step | engines idle "]
+    sides = "GPUs of engines + trainer" if own.gpus else "engines + trainer ranks, without GPUs"
+    lines += [f"  settings | {sides} | rows/s | s a step | engines idle "]
     lines[-1] += "| trainer idle | off-policy steps, mean and most"
     ranked = sorted(made, key=lambda one: -one.outcome.rows_per_s)
     shown = [one for n, one in enumerate(ranked) if n < _SHOWN or one is made[0]]
@@ -177,8 +176,8 @@ def best_of(made: Sequence[Candidate], *, most: int) -> Candidate | None:
     )
 
 
-def _others(own: Setup, *, gpus: int, fits: Callable[[int], bool]) -> Iterator[Setup]:
-    sizes = {own.engines}
+def _others(own: Setup, *, fits: Callable[[int], bool]) -> Iterator[Setup]:
+    sizes, gpus = ({own.engines} if not own.in_turns else set[int]()), own.gpus
     if gpus > 1:
         sizes |= {max(1, math.floor(part * gpus / own.width)) for part in _PARTS}
     for engines in sorted(sizes):
@@ -186,7 +185,8 @@ def _others(own: Setup, *, gpus: int, fits: Callable[[int], bool]) -> Iterator[S
         if ranks < 1 or (engines != own.engines and not fits(ranks)):
             continue
         for style, settings in _STYLES:
-            yield replace(own, style=style, interval=1, engines=engines, ranks=ranks, **settings)
+            others: dict[str, Any] = {"style": style, "interval": 1, "in_turns": False}
+            yield replace(own, engines=engines, ranks=ranks, **others, **settings)
 
 
 def _of(setup: Setup, asked: Simulation) -> Outcome:
@@ -198,11 +198,17 @@ def _of(setup: Setup, asked: Simulation) -> Outcome:
 
 def _name(setup: Setup) -> tuple[object, ...]:
     lead = setup.offset if setup.style == "fixed" else setup.lead
-    return setup.style, lead, setup.interval, setup.engines, setup.ranks
+    return setup.style, lead, setup.interval, setup.engines, setup.ranks, setup.in_turns
 
 
 def _split(setup: Setup) -> str:
-    return f"{setup.engines * setup.width} + {setup.ranks} GPUs"
+    """Return who has which GPUs; without GPUs, how many processes there are of each side."""
+    used = setup.engines * setup.width
+    if setup.gpus == 0:
+        return f"{used} + {setup.ranks}"
+    if setup.in_turns or used + setup.ranks > setup.gpus:
+        return f"{setup.gpus} GPU{'s'[: setup.gpus > 1]} of both"
+    return f"{used} + {setup.ranks} GPUs"
 
 
 def _times(setup: Setup) -> str:

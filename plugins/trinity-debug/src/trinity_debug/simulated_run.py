@@ -48,7 +48,9 @@ class Setup:
         slots: rollouts that each engine holds at a time.
         ranks: GPUs of the trainer.
         width: GPUs of an engine.
-        in_turns: no rollout begins beside a train step, as in one process.
+        gpus: of all machines; 0: there are none.
+        is_local: all parts are in one process, where nothing overlaps but single groups.
+        in_turns: no rollout begins beside a train step: both sides use the same GPUs.
         rollout: of a request, in its engine.
         tool: that a request waits for beside that.
         train: of a train step.
@@ -73,6 +75,8 @@ class Setup:
     slots: int
     ranks: int = 1
     width: int = 1
+    gpus: int = 0
+    is_local: bool = False
     in_turns: bool = False
     rollout: Seconds
     tool: Seconds = _NOTHING
@@ -269,7 +273,7 @@ class SimulatedParts(VirtualParts):
             Rows(),
             batch=setup.groups if in_groups else setup.train_rows,
             steps=setup.steps,
-            overlaps=not setup.in_turns,
+            overlaps=not (setup.in_turns or setup.is_local),
         )
         self.clock = Clock(setup.shared)
         mean_s = setup.until_failure

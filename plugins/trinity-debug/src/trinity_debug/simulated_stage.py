@@ -31,6 +31,7 @@ __all__ = ["Asked", "simulated_stage"]
 class Asked:
     """What the command line says."""
 
+    local: bool
     record: Path | None
     times: Sequence[str]
     train_gpus: int | None
@@ -66,9 +67,10 @@ def simulated_stage(config: Config, machine: Machine, parts: NamedParts, asked: 
         tokens = config.trainer.max_token_len_per_gpu or 0
         return other.peak(tokens) <= trainer_capacity(config, machine, other)
 
-    setup = setup_of(config, simulation, requests=requests, ranks=ranks)
     gpus = num_gpus(config, machine) if machine.num_gpus else 0
-    return simulation_lines(setup, simulation, gpus=gpus, fits=fits)
+    setup = setup_of(config, simulation, requests=requests, ranks=ranks)
+    setup = replace(setup, gpus=gpus, is_local=asked.local, in_turns=config.is_colocated)
+    return simulation_lines(setup, simulation, fits=fits)
 
 
 def requests_of_group(config: Config, parts: NamedParts) -> int:
