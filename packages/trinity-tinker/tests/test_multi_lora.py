@@ -32,8 +32,9 @@ KINDS = {
     "llama": {},
     "gemma3_text": {"head_dim": 8, "sliding_window": 6, "query_pre_attn_scalar": 8},
     "mixtral": {"num_local_experts": 4},
+    "falcon": {"new_decoder_architecture": True, "num_kv_heads": 2},  # a linear layer of its own
 }
-RUNS = {"small": (1, "q_proj"), "middle": (4, "proj"), "large": (16, "")}  # rank, layers
+RUNS = {"small": (1, "q"), "middle": (4, "proj"), "large": (16, "")}  # rank, layers
 AS_BATCHING = 3e-5  # as far as the shapes of a batch move a log-probability in the core's tests
 
 
@@ -185,6 +186,24 @@ def test_an_adapter_that_is_not_there_or_was_removed_is_refused_by_name(serve):
     assert len(served.answers([ask("large")])[0]) == 2
 
 
+def test_a_request_that_is_given_up_as_its_adapter_goes_fails_no_row_beside_it(serve):
+    served = serve()
+    [alone] = served.answers([ask("large", n=1, max_new_tokens=12)])
+    given_up, short, beside = (
+        served.engine.submit(ask(name, n=1, task=task, max_new_tokens=length))
+        for task, (name, length) in enumerate([("small", 90), ("middle", 3), ("large", 12)])
+    )
+
+    def give_up(_answered):  # in the engine's thread, between two of its steps
+        given_up.cancel()
+        served.adapters.remove("small")
+
+    short.add_done_callback(give_up)
+    [found] = beside.result(60)
+    assert len(found.token_ids) == len(alone[0].token_ids) == 12
+    assert served.answers([ask("middle")])[0][0].token_ids
+
+
 def test_an_engine_without_adapters_refuses_any(tmp_path):
     tiny(tmp_path)
     engine = TransformersEngine(model_path=str(tmp_path), max_model_len=64)
@@ -200,6 +219,16 @@ def test_an_adapter_with_a_number_that_is_not_finite_is_refused(serve):
 
     with pytest.raises(ModelError, match="not finite"):
         served.adapters.add("diverged", factors)
+
+
+def test_an_adapter_of_layers_that_the_model_would_not_compute_with_is_refused(serve):
+    served = serve()
+    factors = random_factors(served.base, rank=2, layers="layers.0", seed=1)
+    factors["model.layers.7.mlp"] = next(iter(factors.values()))
+
+    with pytest.raises(ModelError, match=r"model\.layers\.7\.mlp"):
+        served.adapters.add("other", factors)
+    assert "other" not in served.adapters
 
 
 def test_an_adapter_that_overflows_leaves_the_rows_beside_it_as_they_are(serve):

@@ -40,6 +40,7 @@ class MultiLoRA(RowAdapters):
 
     def __init__(self) -> None:
         self._known: dict[str, Factors] = {}
+        self._layers: frozenset[str] | None = None  # of the model; None: there is none yet
         self._num_changes = 0
         self._of_thread = _Selection()
 
@@ -52,18 +53,26 @@ class MultiLoRA(RowAdapters):
 
     def put_into(self, module: PreTrainedModel) -> PreTrainedModel:
         """Let the linear layers of a model compute with the adapters; return the model."""
-        linear = [(name, part) for name, part in module.named_modules() if type(part) is nn.Linear]
-        for name, part in linear:
+        named = module.named_modules()
+        linear = {name: part for name, part in named if isinstance(part, nn.Linear)}
+        for name, part in linear.items():
             module.set_submodule(name, _AdaptedLinear(part, name=name, adapters=self))
+        self._layers = frozenset(linear)
         return module
 
     def add(self, name: str, factors: Factors) -> None:
         """Give rows of a name an adapter; rows that compute with one of this name get the new one.
 
         Raises:
-            ModelError: a number of it is not finite, which would spread to other rows.
+            ModelError: the model has not all of its layers, or a number of it is not finite, which
+                would spread to other rows.
         """
         for layer, pair in factors.items():
+            if self._layers is not None and layer not in self._layers:
+                raise ModelError(
+                    f"the adapter is of a layer {layer}, which is no linear layer of this model: "
+                    f"samples would be without it. Sample with the base model of the adapter."
+                )
             if not all(bool(factor.isfinite().all()) for factor in pair):
                 raise ModelError(
                     f"the adapter of {layer} holds numbers that are not finite: training diverged. "
@@ -73,13 +82,13 @@ class MultiLoRA(RowAdapters):
         self._num_changes += 1
 
     def remove(self, name: str) -> None:
-        """Forget an adapter that no row computes with."""
+        """Forget an adapter; no row that somebody waits for computes with it."""
         del self._known[name]
         self._num_changes += 1
 
     @contextmanager
     def of_rows(self, names: Sequence[str]) -> Iterator[None]:
-        """Compute with these in the forwards of this thread; "" is none."""
+        """Compute with these in the forwards of this thread; "", or one that is gone, is none."""
         mine = self._of_thread
         wanted = (tuple(names), self._num_changes)
         if wanted != mine.wanted:
@@ -130,10 +139,11 @@ class _Selection(threading.local):
         self._stack = _Stack({}, {})
 
     def select(self, names: Sequence[str], *, known: Mapping[str, Factors]) -> None:
-        used = {name: known[name] for name in sorted(set(names) - {""})}
+        # The adapter of a row that nobody waits for any more may be gone before the row is.
+        used = {name: known[name] for name in sorted(set(names)) if name in known}
         if not used:
             self.selected = {}
-        elif len(used) == 1 and "" not in names:
+        elif len(used) == len(set(names)) == 1:
             (factors,) = used.values()
             self.selected = {layer: _Share(*pair) for layer, pair in factors.items()}
         else:
@@ -195,13 +205,13 @@ class _AdaptedLinear(nn.Module):
         self._name = name
         self._adapters = adapters
 
-    @property
-    def weight(self) -> Tensor:
-        return self.base.weight
-
-    @property
-    def bias(self) -> Tensor | None:
-        return self.base.bias
+    def __getattr__(self, name: str) -> Any:  # Any: of the layer
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "base":
+                raise
+            return getattr(self.base, name)
 
     def forward(self, inputs: Tensor) -> Tensor:
         output: Tensor = self.base(inputs)
