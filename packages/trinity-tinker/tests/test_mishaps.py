@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -175,6 +178,51 @@ def test_a_checkpoint_that_is_deleted_while_it_is_sampled_is_let_go_of_afterward
     with pytest.raises(ModelError, match="weights/one"):
         sampler.submit(request)
     samplers.close()
+
+
+def test_a_reply_ends_while_the_adapter_of_another_run_is_being_read(client, base, tmp_path):
+    """The thread that ends replies also answers all polls."""
+    model = client.model(client.session())
+    for seq, name in enumerate(("one", "two"), 1):
+        saved(client, model, seq, path=name)
+    (folders,) = (tmp_path / "data/checkpoints").glob("*/weights")
+    config = folders / "two" / "adapter" / "adapter_config.json"
+    text = config.read_bytes()
+    config.unlink()
+    os.mkfifo(config)  # whose reader waits
+    samplers = Samplers(max_adapters=4)
+    first = samplers.of_checkpoint(folders / "one", base, made=1.0)
+    with ThreadPoolExecutor(2) as threads:
+        reading = threads.submit(samplers.of_checkpoint, folders / "two", base, made=1.0)
+        with config.open("wb") as pipe:
+            threads.submit(samplers.release, first).result(10)
+            pipe.write(text)
+        second = reading.result(60)
+    assert (first.num_users, second.num_users) == (0, 1)
+    samplers.close()
+
+
+def test_inflight_weights_are_published_though_the_clock_was_set_back(
+    client, base, tmp_path, monkeypatch
+):
+    model = client.model(client.session())
+    saving = ("/save_weights_for_sampler",)
+    first = saved(client, model, 1, *saving, sampling_session_seq_id=0, kind="inflight")
+    scores = []
+
+    def score(seq):
+        session = first["sampling_session_id"]
+        request = client.sample(session, seq, TOKENS, prompt_logprobs=True)
+        scores.append(client.output(request, "SampleResponse").prompt_logprobs)
+
+    score(1)
+    client.output(client.backward(model, 2, [DATUM]))
+    client.wait(client.step(model, 3))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600.0)
+    saved(client, model, 4, *saving, sampling_session_seq_id=1, kind="inflight")
+    score(2)
+    assert scores[0] != scores[1]
 
 
 @pytest.mark.parametrize("name", ["ж" * 200, "." * 200, "..", "a b%?#", "雪" * 100], ids=len)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -67,10 +68,12 @@ class Checkpoints:
         expires = expiry(ttl_s)
         folder = Path(quote(model["id"], safe=""), kind, below)
         size = write_whole(self.folder / folder, write)
+        before = 0.0 if known is None else math.nextafter(known["made"], math.inf)
+        made = max(time.time(), before)  # later than the version before, if a clock was set back
         with self.store.writing():
             self.store.write(
                 "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                *(path, model["owner"], model["id"], kind, time.time(), expires, size),
+                *(path, model["owner"], model["id"], kind, made, expires, size),
                 *(str(folder), model["base"], model["adapter"], json.dumps(metadata)),
             )
             note(path)

@@ -41,7 +41,7 @@ class MultiLoRA(RowAdapters):
     def __init__(self) -> None:
         self._known: dict[str, Factors] = {}
         self._layers: frozenset[str] | None = None  # of the model; None: there is none yet
-        self._num_changes = 0
+        self._state = object()  # another one after each change
         self._of_thread = _Selection()
 
     def __contains__(self, name: object) -> bool:
@@ -79,18 +79,18 @@ class MultiLoRA(RowAdapters):
                     f"Return to an earlier checkpoint, and lower the learning rate."
                 )
         self._known[name] = factors
-        self._num_changes += 1
+        self._state = object()
 
     def remove(self, name: str) -> None:
         """Forget an adapter; no row that somebody waits for computes with it."""
         del self._known[name]
-        self._num_changes += 1
+        self._state = object()
 
     @contextmanager
     def of_rows(self, names: Sequence[str]) -> Iterator[None]:
         """Compute with these in the forwards of this thread; "", or one that is gone, is none."""
         mine = self._of_thread
-        wanted = (tuple(names), self._num_changes)
+        wanted = (tuple(names), self._state)
         if wanted != mine.wanted:
             mine.select(names, known=self._known)
             mine.wanted = wanted
@@ -135,7 +135,7 @@ class _Selection(threading.local):
     def __init__(self) -> None:
         self.layers: Mapping[str, _Share] = {}  # within a block
         self.selected: Mapping[str, _Share] = {}
-        self.wanted: tuple[tuple[str, ...], int] | None = None
+        self.wanted: tuple[tuple[str, ...], object] | None = None
         self._stack = _Stack({}, {})
 
     def select(self, names: Sequence[str], *, known: Mapping[str, Factors]) -> None:

@@ -89,14 +89,13 @@ class Samplers:
         # by folder; the last is the one used last
         self._adapted: dict[Path, Sampler] = {}
         self._num_made = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held while files are read
+        self._counting = threading.Lock()  # of the users alone: a reply ends without waiting
 
     def of_base(self, base: BaseModel) -> Sampler:
         """Return the sampler of a model without an adapter."""
         with self._lock:
-            found = self._of_base(base)
-            found.num_users += 1
-            return found
+            return self._used(self._of_base(base))
 
     def of_checkpoint(self, folder: Path, base: BaseModel, *, made: float) -> Sampler:
         """Return the sampler of a checkpoint; all who sample one with versions get the newest.
@@ -117,10 +116,9 @@ class Samplers:
             if found is None:
                 self._make_room()
                 found = self._loaded(folder, base, made=made)
-            found.num_users += 1
             self._adapted.pop(key, None)
             self._adapted[key] = found
-            return found
+            return self._used(found)
 
     def publish(self, folder: Path, *, made: float) -> None:
         """Let those who sample earlier versions of a checkpoint, if any do, go on with this one."""
@@ -136,10 +134,10 @@ class Samplers:
 
     def release(self, sampler: Sampler) -> None:
         """Note that a request no longer needs a sampler."""
-        with self._lock:
+        with self._counting:
             sampler.num_users -= 1
-            if sampler.is_gone:
-                self._let_go(sampler)
+            if sampler.is_gone and not sampler.num_users:
+                sampler.sampled.adapters.remove(sampler.adapter)
 
     def forget(self, folder: Path) -> None:
         """Let go of a checkpoint whose files are other ones now, or are gone."""
@@ -175,10 +173,16 @@ class Samplers:
         for key in idle[: max(0, len(self._adapted) + 1 - self._max_adapters)]:
             self._let_go(self._adapted.pop(key))
 
+    def _used(self, sampler: Sampler) -> Sampler:
+        with self._counting:
+            sampler.num_users += 1
+        return sampler
+
     def _let_go(self, sampler: Sampler) -> None:
-        sampler.is_gone = True
-        if not sampler.num_users:
-            sampler.sampled.adapters.remove(sampler.adapter)
+        with self._counting:
+            sampler.is_gone = True
+            if not sampler.num_users:
+                sampler.sampled.adapters.remove(sampler.adapter)
 
 
 def _read(folder: Path, base: BaseModel) -> Factors:
