@@ -96,6 +96,13 @@ def test_a_colocated_file_is_compared_with_both_sides_on_half_of_its_gpus() -> N
     assert found == {"in turns": (16, 0.5), "overlapped": (12, 0.667), "colocated": (8, 1)}
 
 
+def test_gpus_of_a_colocated_file_that_have_no_engine_are_idle_during_rollouts() -> None:
+    """4 engines sample for 6 s, 8 ranks train for 2 s: 40 of 64 GPU seconds are busy."""
+    found = arrangements(6.0, 2.0, engines=4, ranks=8, is_colocated=True)
+
+    assert found["colocated"] == (8, 0.625)
+
+
 def test_on_one_gpu_there_is_nothing_to_compare() -> None:
     found = arrangements(2.0, 6.0, engines=1, ranks=1, is_colocated=True)
     lines = time_lines(

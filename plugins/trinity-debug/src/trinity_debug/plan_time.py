@@ -82,16 +82,17 @@ def arrangements(
     """
     total = max(engines, ranks) if is_colocated else engines + ranks
     work = rollout_s * engines + train_s * ranks  # GPU seconds
+    colocated_s = rollout_s + train_s if is_colocated else work / total
     if is_colocated:
         rollout_s *= engines / max(1, total // 2)
         train_s *= ranks / max(1, total - total // 2)
     times = {
         "in turns": rollout_s + train_s,
         "overlapped": max(rollout_s, train_s),
-        "colocated": work / total,
+        "colocated": colocated_s,
     }
     if total == 1:  # one GPU has no second half
-        times = {"colocated": work}
+        times = {"colocated": colocated_s}
     return {
         name: (round(seconds, 3), round(work / (total * seconds), 3))
         for name, seconds in times.items()

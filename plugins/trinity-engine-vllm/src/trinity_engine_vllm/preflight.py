@@ -42,12 +42,6 @@ def problems(
             "enable_sleep_mode is true, and vLLM on a CPU does not sleep: it needs a GPU. Leave it "
             "out, with mode: both."
         )
-    if sleeps and num_workers > 1:
-        yield (
-            f"enable_sleep_mode is true, and tensor_parallel_size is {num_workers}: an engine that "
-            f"uses the trainer's GPUs in turns uses one of them. Set it to 1, or leave "
-            f"enable_sleep_mode out, with mode: both."
-        )
     if distribution is None:
         yield (
             "the rollout engine vllm needs the package vllm, which is not installed. "

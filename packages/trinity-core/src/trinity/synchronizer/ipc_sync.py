@@ -46,8 +46,8 @@ class IpcSync(DirectSync):
     def _where(self, sender: SenderPeer) -> tuple[str, ...]:
         """Return where the engines can have the weights."""
         assert self._config is not None
-        if self._config.trainer.param_offload:  # it frees the GPU for the engines
-            return (CPU,)
+        if self._config.trainer.param_offload or self._config.is_colocated:
+            return (CPU,)  # engines need the GPU's memory, and a copy there stays
         if self._device is None:
             outcomes = self._outcomes_of("device", [sender])
             self._check(outcomes)

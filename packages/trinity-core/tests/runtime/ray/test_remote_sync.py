@@ -79,6 +79,8 @@ class Answer:
             return True
         if worker.fault is not None:
             raise worker.fault
+        if self.method == "weights":
+            return None
         worker.weights += self.args
         return int((self.args[0] or "v0").removeprefix("v"))
 
@@ -422,3 +424,33 @@ def test_an_engine_that_lives_on_while_ray_is_lost_is_not_said_to_be_back(
     until(lambda: not any(t.name == "engine-0-weights" for t in threading.enumerate()))
     assert [entry[1] for entry in log].count("is_there") == 1
     assert "is there again" not in caplog.text
+
+
+@pytest.mark.parametrize("step", ["sleep", "wake_up"])
+def test_an_engine_whose_new_process_cannot_be_built_beside_the_trainer_is_lost(
+    start, workers, step
+) -> None:
+    """The run then goes on from its last checkpoint, as where the process itself is lost."""
+    sync = start()
+    workers[1].fault_of_building = ModelError("there is no memory: the trainer has it")
+
+    with pytest.raises(WorkerLostError, match=r"engine-1.* is not built: there is no memory"):
+        sync.all_engines(step, 2)
+
+
+def test_an_engine_that_does_not_answer_when_it_is_to_sleep_is_lost(start, workers) -> None:
+    sync = start(load_s=0.01)
+    workers[0].hangs_in = "weights"
+
+    with pytest.raises(WorkerLostError, match=r"engine-0.* did not sleep in time"):
+        sync.all_engines("sleep", 2)
+
+
+def test_an_engine_that_is_there_and_cannot_wake_up_ends_the_run_with_its_own_words(
+    start, workers
+) -> None:
+    sync = start()
+    workers[0].fault = ModelError("vLLM could not wake up")
+
+    with pytest.raises(ModelError, match="could not wake up"):
+        sync.all_engines("wake_up", ["kv_cache"])

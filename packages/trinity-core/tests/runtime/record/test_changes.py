@@ -34,6 +34,18 @@ def test_the_same_settings_are_no_change(rundir) -> None:
     assert changes_line(Config(seed=1), rundir=rundir) == ""
 
 
+def test_a_setting_that_the_start_before_did_not_know_is_no_change_at_its_default(rundir) -> None:
+    kept, key = rundir.path / "config.yaml", "enable_sleep_mode"
+    lines = kept.read_text().splitlines(keepends=True)
+    kept.write_text("".join(line for line in lines if key not in line))
+    config = Config(seed=1)
+
+    assert changes_line(config, rundir=rundir) == ""
+    config.explorer.rollout_model.enable_sleep_mode = True
+    line = changes_line(config, rundir=rundir)
+    assert line == f"explorer.rollout_model.{key} none -> True"
+
+
 def test_a_changed_setting_of_a_finished_run_is_said_with_a_remedy(rundir, golden) -> None:
     config, said = Config(seed=2), Said()
     config.algorithm.optimizer.lr = 0.5

@@ -120,11 +120,13 @@ def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> lis
 def _colocation_problems(config: Config) -> list[Problem]:
     """Return a problem for each key by which a GPU would be used out of turn."""
     policy, models = policy_of(config), config.explorer.auxiliary_models
+    width = config.explorer.rollout_model.tensor_parallel_size
     found = {
         "synchronizer.sync_style": policy.in_groups,
         "synchronizer.sync_offset": policy.offset > 0,
         "synchronizer.sync_method": config.synchronizer.sync_method == "nccl",
         "explorer.auxiliary_models": any(not one.external_model_config.enable for one in models),
+        "explorer.rollout_model.tensor_parallel_size": width > 1,  # of a rank's GPU each has half
     }
     what = "does not work where engines and trainer use the same GPUs in turns (mode colocate)."
     remedy = "Leave it out, or use mode both without enable_sleep_mode."

@@ -118,8 +118,11 @@ def changed_settings(config: Config, directory: Path) -> list[tuple[str, Any, An
     shown = dict(flat(shown_setting(config, "", plain)))
     record = _resolved(directory)
     digests, salt = record["digests"], record["salt"]
+    defaults = dict(flat(_plain(type(config)())))
 
     def is_same(path: str) -> bool:
+        if path not in kept and path in defaults:  # that start knew no such setting
+            return bool(values.get(path) == defaults[path])
         if path in digests:
             return path in values and bool(digests[path] == _digest(values[path], salt))
         return kept.get(path) in (values.get(path), shown.get(path))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from trinity.common.config.resolve import Resolution
 
 _ENGINE = "explorer.rollout_model"
+_SLEEPS = f"{_ENGINE}.enable_sleep_mode"
 _WIDTH = f"{_ENGINE}.tensor_parallel_size"
 _ULYSSES = "trainer.ulysses_sequence_parallel_size"
 _HALF_PRECISION = {"bfloat16", "float16"}
@@ -21,6 +22,7 @@ def resolve_machine(work: Resolution) -> None:
     _resolve_engine(work)
     if work.config.mode == "colocate":
         _resolve_colocation(work)
+    _keep_others_awake(work)
     if work.config.model.tinker.enable:
         for path in ("trainer.trainer_type", f"{_ENGINE}.engine_type"):
             work.fill(path, "tinker", origin="model.tinker.enable")
@@ -55,10 +57,22 @@ def _resolve_engine(work: Resolution) -> None:
 def _resolve_colocation(work: Resolution) -> None:
     """Let mode colocate be mode both with engines that sleep, where there are GPUs to share."""
     work.fill("mode", "both", origin="mode colocate")
-    if work.machine.num_gpus:
-        work.default(f"{_ENGINE}.enable_sleep_mode", value=True, origin="mode")
-    else:
-        work.note("requested mode colocate, found no GPU, using mode both")
+    has_gpus = work.machine.num_gpus > 0
+    work.default(_SLEEPS, has_gpus, origin="mode")
+    if not (has_gpus and work.value(_SLEEPS)):
+        found = f"{work.config.source.written(_SLEEPS)} false" if has_gpus else "no GPU"
+        work.note(f"requested mode colocate, found {found}, using mode both")
+        work.fill(_SLEEPS, value=False, origin="machine")
+
+
+def _keep_others_awake(work: Resolution) -> None:
+    """Take back that engines sleep which no trainer of this run takes turns with."""
+    num_models = len(work.config.explorer.auxiliary_models)
+    others = [f"explorer.auxiliary_models.{n}.enable_sleep_mode" for n in range(num_models)]
+    for path in [_SLEEPS] * (work.config.mode != "both") + others:
+        if work.value(path):
+            work.note(f"not used in this run, read only by {_ENGINE} in mode both: {path}")
+            work.fill(path, value=False, origin="mode")
 
 
 def _run_without_gpus(work: Resolution) -> None:

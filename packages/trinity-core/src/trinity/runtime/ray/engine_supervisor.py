@@ -109,6 +109,17 @@ class EngineSupervisor:
         """Let the process take a step of a sync from process to process."""
         return self._worker.start("weights", step, *told)
 
+    def check_took(self, step: str, pending: Pending) -> None:
+        """Wait until it slept or woke up; it is lost where it hangs, or none can be built."""
+        try:
+            pending.result(timeout_s=self._load_s)
+        except Exception as error:
+            hangs = isinstance(error, NoAnswerError)
+            if isinstance(error, WorkerLostError) or (not hangs and self._is_built()):
+                raise
+            cause = f"it did not {step} in time" if hangs else f"it is not built: {error}"
+            raise WorkerLostError(self.name, cause=cause) from error
+
     def leave(self, group: str) -> None:
         """Let the process leave the group, which it may wait in."""
         self._worker.at_once().start("weights", "leave", group)

@@ -204,8 +204,8 @@ class RemoteSync(SyncMethod):
         self._brought(MemorySync(engines), lambda: packed)
 
     def all_engines(self, method: str, *args: Any) -> None:
-        for call in [engine.start(method, *args) for engine in self._engines]:
-            call.result(timeout_s=FETCHED_S)
+        for engine, call in [(one, one.start(method, *args)) for one in self._engines]:
+            engine.check_took(method, call)
 
     def digests(self, version: int) -> dict[str, WeightDigest | None]:
         return {engine.name: engine.weight_digest(version) for engine in self._engines}
