@@ -14,6 +14,8 @@ from trinity.runtime.record.sample_files import read_history
 ENGINE = """
 import logging
 import math
+import os
+from pathlib import Path
 
 import torch
 
@@ -38,6 +40,11 @@ class Sleepy(TransformersEngine):
         with torch.no_grad():
             for weight in self._module.parameters():
                 weight.fill_(math.nan)
+
+        deadly = Path(__file__).with_name("dies at its second sleep")
+        if len(self.told) > 3 and deadly.exists():
+            deadly.unlink()
+            os._exit(1)
 
     def wake_up(self, tags=None):
         self.told.append(f"wake_up {tags}")
@@ -121,3 +128,21 @@ def test_over_ray_all_engines_sleep_in_each_train_step_and_no_number_changes(
 
     for engine in ("engine-0", "engine-1"):
         assert TOLD in (asleep.directory / "logs" / f"{engine}.log").read_text()
+
+
+@pytest.mark.ray
+@pytest.mark.acceptance
+def test_an_engine_that_dies_in_its_sleep_costs_the_steps_since_the_last_checkpoint(
+    runs, ray_cluster, tmp_path, capsys
+) -> None:
+    deadly = tmp_path / "plugins" / "sleepy" / "dies at its second sleep"
+    deadly.touch()
+
+    lost = runs("lost", sleeps=True)
+    awake = runs("awake", sleeps=False, local=True)
+
+    assert not deadly.exists()
+    assert lost.status is RunStatus.FINISHED
+    assert read_history(lost.directory) == read_history(awake.directory)
+    said = "the process of engine-0 was lost (it ended or was killed): all workers are started anew"
+    assert said in capsys.readouterr().out
