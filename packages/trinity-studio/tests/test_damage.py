@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 from trinity.errors import ConfigError
+from trinity.runtime.record.progress import Progress
+from trinity.runtime.record.records import write_record
 from trinity.runtime.record.sample_files import HEAD_SIZE
 from trinity_studio.view.run import find_runs
 from trinity_studio.view.server import app_of
@@ -42,6 +44,28 @@ def test_a_run_that_died_is_told_from_one_that_runs(built, browse) -> None:
 def test_what_is_damaged_is_said_on_the_runs_page(file, content, note, built, browse) -> None:
     path = built.path / file
     path.unlink() if content is None else path.write_bytes(content)
+
+    assert note in browse(built.path).text()
+
+
+@pytest.mark.parametrize(
+    ("written", "note"),
+    [
+        ({"watched_metric": "eval/<b>/reward", "top_value": 0.0}, "since eval/<b>/reward 0, 0"),
+        ({"watched_metric": "eval/reward"}, "since eval/reward, 0"),  # as 0 was kept before
+        ({"best": [[0.5, 2]], "best_metric": "eval/reward", "of_a_later_version": 1},
+         "best checkpoints by eval/reward: global_step_2 0.5"),
+    ],
+)  # fmt: skip
+def test_what_a_checkpoint_says_of_the_best_is_said_whichever_version_wrote_it(
+    written, note, built, browse
+) -> None:
+    folder = built.path / "global_step_2"
+    folder.mkdir(exist_ok=True)
+    progress = {**Progress(train_steps=2).state_dict(), **written}
+    parts = {name: {} for name in ("explorer", "strategy", "storage", "files")}
+    state = {"mode": "both", "progress": progress, "plugins": [], "digest": "", **parts}
+    write_record(folder / "state.json", state)
 
     assert note in browse(built.path).text()
 

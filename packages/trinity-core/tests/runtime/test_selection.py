@@ -61,6 +61,9 @@ def test_a_checkpoint_is_asked_for_where_it_is_among_the_best() -> None:
         ([0.5, 0.52, 0.54], 2, True),  # each by less than min_delta beyond 0.5
         ([0.5, 0.4, 0.56, 0.1], 1, False),
         ([0.5, math.nan, 0.2], 2, True),
+        ([0.0, 0.0, 0.0], 2, True),
+        ([math.nan, 0.2, 0.3], 0, False),
+        ([math.nan, math.nan, math.nan], 2, True),
     ],
 )
 def test_patience_counts_evaluations_without_an_improvement(values, in_vain, stops) -> None:
@@ -87,3 +90,9 @@ def test_a_metric_that_no_evaluation_has_is_named() -> None:
 def test_a_run_that_asks_for_nothing_writes_the_same_state_as_before() -> None:
     assert "best" not in Progress().state_dict()
     assert "seconds" not in Progress().state_dict()
+
+
+def test_a_state_in_which_a_later_version_wrote_more_is_read() -> None:
+    state = {"progress": Progress(train_steps=3).state_dict() | {"of_a_later_version": 1}}
+
+    assert read_progress(state | {"explorer": {}}) == Progress(train_steps=3)

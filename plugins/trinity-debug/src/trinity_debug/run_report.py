@@ -117,9 +117,10 @@ def _selection(newest: Checkpoint | None) -> Iterator[str]:
         best = ", ".join(f"global_step_{step} {value:.4g}" for value, step in progress.best)
         yield f"best checkpoints by {progress.best_metric}: {best}"
     if progress.watched_metric:
+        top = "" if progress.top_value is None else f" {progress.top_value:.4g}"
         yield (
             f"early stopping: {progress.evaluations_in_vain} evaluations since "
-            f"{progress.watched_metric} {progress.top_value:.4g}, {duration(progress.seconds)}"
+            f"{progress.watched_metric}{top}, {duration(progress.seconds)}"
         )
     elif progress.seconds:
         yield f"early stopping: {duration(progress.seconds)} of training"

@@ -64,6 +64,8 @@ class Selection:
         name, value = _value(metrics, given.metric, "early_stopping")
         sign = -1.0 if given.mode == "min" else 1.0
         before, progress.watched_metric = progress.top_value, name
+        if before is not None and math.isnan(before) and not math.isnan(value):
+            before = None
         if before is None or sign * (value - before) > given.min_delta:
             progress.top_value, progress.evaluations_in_vain = value, 0
         else:

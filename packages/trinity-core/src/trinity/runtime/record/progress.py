@@ -64,7 +64,8 @@ class Progress:
     def state_dict(self) -> dict[str, Any]:
         """Return it as json can hold it; without what the run was not asked for."""
         optional = ("is_sync_untold", "best", "best_metric", *_OF_STOPPING)
-        return {k: v for k, v in asdict(self).items() if k not in optional or v}
+        is_zero = {"top_value": self.top_value == 0}  # which is a value, unlike None
+        return {k: v for k, v in asdict(self).items() if k not in optional or v or is_zero.get(k)}
 
 
 def read_progress(state: Mapping[str, Any], policy: SyncPolicy | None = None) -> Progress:
@@ -81,7 +82,7 @@ def read_progress(state: Mapping[str, Any], policy: SyncPolicy | None = None) ->
     """
     progress = dict(state["progress"])
     if "explored" not in progress:
-        return Progress(**progress)
+        return _of_known(progress)
     if "flight" in state["explorer"] and _num_waiting(progress):
         progress["explored"] -= 1  # its batch was taken and not trained: it is taken again
     if policy is not None and policy.in_rounds and progress["num_due"]:
@@ -95,8 +96,13 @@ def read_progress(state: Mapping[str, Any], policy: SyncPolicy | None = None) ->
         "evaluated": "evaluated_step",
         "evaluated_trained": "evaluated_version",
     }
-    kept = {name: value for name, value in progress.items() if name not in {"num_due", "written"}}
-    return Progress(**{names.get(name, name): value for name, value in kept.items()})
+    return _of_known({names.get(name, name): value for name, value in progress.items()})
+
+
+def _of_known(values: Mapping[str, Any]) -> Progress:
+    """Return the progress without what another version wrote beside it (Any: json)."""
+    known = Progress.__dataclass_fields__
+    return Progress(**{name: value for name, value in values.items() if name in known})
 
 
 def read_rollouts(state: Mapping[str, Any], policy: SyncPolicy) -> dict[str, Any] | None:
