@@ -22,7 +22,8 @@ class SamplingTurns:
 
     An engine answers in the order in which it was asked. So it is given little more than it
     computes at a time, and the requests of different weights take turns for the rest: one run's
-    thousand samples do not hold back another's one.
+    thousand requests do not hold back another's one. A request is let in whole: one of more
+    samples than an engine has places for holds back the others until it is answered.
     """
 
     def __init__(self) -> None:
