@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import sqlite3
@@ -189,7 +190,11 @@ def _usual_seconds(events: list[dict[str, Any]]) -> dict[str, float]:
 def _followed(command: list[str], said: Any) -> int:
     """Run a command, writing down when each line was said; return its exit code."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        env={"RAY_ADDRESS": "local"} | os.environ,  # noqa: TID251 -- not a Ray that stands already
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

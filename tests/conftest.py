@@ -151,7 +151,7 @@ def forks() -> Iterator[Callable[..., dict[str, Any]]]:
             return json.loads(process.stdout.readline())
 
         yield ask
-        process.stdin.close()
+        process.kill()  # processes that were forked meanwhile hold its pipe open
 
 
 @pytest.fixture

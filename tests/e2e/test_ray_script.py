@@ -95,7 +95,7 @@ def test_the_script_runs_as_it_would_in_one_process(project):
     )  # fmt: skip
     shutil.rmtree(short, ignore_errors=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "sent to the rooms by value, as your script defines them: workflow mine" in ended.stdout
+    assert "sent to the workers by value, as your script defines them: workflow" in ended.stdout
     assert "dropped (plugin-dir " in ended.stdout
     seen = json.loads((project / "seen.json").read_text())
     assert seen["pid"] != int(ended.stdout.split()[-1])
@@ -104,8 +104,8 @@ def test_the_script_runs_as_it_would_in_one_process(project):
     assert seen["plugins"] == 73
     run = project / "checkpoints" / "e2e" / "tiny"
     assert json.loads((run / "run.json").read_text())["status"] == "finished"
-    rooms = {path.stem for path in (run / "logs").iterdir()}
-    assert rooms == {"buffer", "engine-0", "explorer", "runner-0", "synchronizer", "trainer"}
+    workers = {path.stem for path in (run / "logs").iterdir()}
+    assert workers == {"engine-0", "runner-0", "trainer"}
 
 
 @pytest.fixture(scope="module")

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.sdk
 
 NAME, KEY, NUM_STEPS = "Qwen/Tiny", "tml-of-a-test", 8
 PLUGIN = """
-from trinity.common.rewards.reward_fn import RewardFn
+from trinity.common.rewards import RewardFn
 from trinity.extend import hookimpl
 class Letters(RewardFn):
     def __call__(self, response, **kwargs):
