@@ -54,6 +54,15 @@ def test_a_card_names_the_base_model_of_the_first_stage_without_its_path(
     assert "/data/ada" not in above
 
 
+def test_who_names_a_step_that_has_no_checkpoint_is_told_those_that_are_there(a_checkpoint):
+    run = a_checkpoint("sums", "a/b").parents[2]
+
+    ended = CliRunner().invoke(app, ["export", str(run / "global_step_1"), "--to", str(run / "to")])
+
+    assert isinstance(ended.exception, ConfigError)
+    assert str(ended.exception).endswith("Beside it there are: global_step_2.")
+
+
 def test_a_checkpoint_whose_weights_are_at_a_service_is_not_exported(a_checkpoint, tmp_path):
     model = a_checkpoint("remote", "a/b")
     (model / "config.json").write_text("{}")

@@ -99,6 +99,18 @@ def test_settings_that_follow_from_others_name_no_group_and_are_later_columns(
     assert html.index("sort=algorithm.optimizer.lr") < html.index("sort=algorithm.clip")
 
 
+def test_groups_beside_a_stage_of_another_kind_are_named_by_what_tells_them_apart(sweep) -> None:
+    for run in sweep.iterdir():
+        config = yaml.safe_load((run / "config.yaml").read_text())
+        stage = {"mode": "both", "repeat": 8, "style": "fixed", "tokens": 16}
+        if run.name == "lr0.1-s0":
+            config["algorithm"], stage = {}, dict.fromkeys(stage, "of sft")
+        (run / "config.yaml").write_text(yaml.safe_dump(stage | config, sort_keys=False))
+
+    labels = [label for label, _ in grouped(followed(sweep))]
+    assert [label.partition(",")[0] for label in labels] == ["lr=\u2013", "lr=0.1", "lr=0.2"]
+
+
 def test_the_folder_of_a_sweep_stands_for_its_runs(sweep) -> None:
     names = ["lr0.1-s0", "lr0.2-s1", "not begun yet", "../elsewhere", ".."]
     (sweep / "lr.sweep").mkdir()

@@ -44,7 +44,10 @@ def export(
 
     model = find_model(str(checkpoint))
     if model.checkpoint is None:
-        raise ConfigError(f"{checkpoint} is no checkpoint of a run. Name a folder global_step_N.")
+        there = ", ".join(sorted(one.name for one in checkpoint.parent.glob("global_step_*")))
+        beside = f" Beside it there are: {there}." if there else ""
+        message = f"{checkpoint} is no checkpoint of a run. Name a folder global_step_N.{beside}"
+        raise ConfigError(message)
     check_model(model.checkpoint.huggingface)
     _check_weights(model.checkpoint.huggingface)
     _copy(model, to)

@@ -11,7 +11,7 @@ from trinity.common.config import Config, TasksetConfig, load_config
 from trinity.common.config.kept import kept_settings
 from trinity.errors import CheckpointError
 from trinity.extend import get_manager
-from trinity.runtime.record.restart import changes_line, note_start, say_changes
+from trinity.runtime.record.restart import changes_line, is_finished, note_start, say_changes
 from trinity.runtime.record.rundir import RunDir, write_manifests
 
 
@@ -27,7 +27,7 @@ def rundir(tmp_path):
 
 def finished(config):
     asked = [config.buffer.total_epochs, config.buffer.total_steps, config.trainer.total_steps]
-    return {"status": "finished", "train_steps": 2, "asked": asked}
+    return {"status": "finished", "train_steps": 2, "explore_steps": 2, "asked": asked}
 
 
 def test_the_same_settings_are_no_change(rundir) -> None:
@@ -61,6 +61,15 @@ def test_a_changed_setting_of_a_run_that_goes_on_is_only_said(rundir) -> None:
     say_changes(Config(seed=2), before={"status": "interrupted"}, rundir=rundir, display=said)
 
     assert said == ["changed since the last start: seed 1 -> 2"]
+
+
+def test_a_run_of_which_fewer_steps_are_asked_than_it_made_is_finished() -> None:
+    before = finished(Config())
+
+    for total, is_over in ((1, True), (2, True), (3, False)):
+        assert is_finished(Config(buffer={"total_steps": total}), before) is is_over
+    longer = Config(buffer={"total_steps": 1}, trainer={"total_steps": 3})
+    assert not is_finished(longer, before)  # it may train on what it explored
 
 
 def test_a_first_start_says_nothing_of_changes(tmp_path) -> None:

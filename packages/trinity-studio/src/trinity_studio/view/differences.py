@@ -65,12 +65,19 @@ def grouped(runs: Mapping[int, Run]) -> list[tuple[str, dict[int, Run]]]:
         groups.setdefault(key, {})[place] = run
     kept = list(groups.values())
     firsts = [found[next(iter(own))] for own in kept]
-    for chosen in (written(paths, runs.values()), paths):
+    by_hand = written(paths, runs.values())
+    telling = [sorted(one, key=lambda path: _num_same(path, firsts)) for one in (by_hand, paths)]
+    for chosen in (by_hand, *telling, paths):
         labels = [_label(chosen, one) for one in firsts]
         if len(set(labels)) == len(labels):
             break
     named = zip(labels, kept, strict=True)
     return [(f"{label} ({len(own)} runs)" if len(own) > 1 else label, own) for label, own in named]
+
+
+def _num_same(path: str, firsts: Sequence[Settings]) -> int:
+    """Return how many groups have the value that another has: the fewer, the more it tells."""
+    return len(firsts) - len({one.get(path, NO_VALUE) for one in firsts})
 
 
 def written(paths: Sequence[str], runs: Iterable[Run]) -> list[str]:

@@ -52,9 +52,10 @@ def is_finished(config: Config, before: dict[str, Any]) -> bool:
     """Return whether the stage is done, and no longer a way is asked of it now."""
     if before.get("status") != RunStatus.FINISHED.value:
         return False
-    limit = config.trainer.total_steps
+    limit, length = config.trainer.total_steps, config.buffer.total_steps
     is_at_limit = limit is not None and before["train_steps"] >= limit
-    return before["asked"] == settings_of(config) or is_at_limit
+    is_shorter = limit == before["asked"][-1] and 0 < (length or 0) <= before["explore_steps"]
+    return before["asked"] == settings_of(config) or is_at_limit or is_shorter
 
 
 def settings_of(config: Config) -> list[int | None]:
