@@ -144,6 +144,41 @@ def test_what_was_trained_before_a_failure_is_saved(run_workflow, run_dir, statu
     assert (run_dir / "global_step_1" / "state.json").exists()
 
 
+REWARDS = """
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+
+raised = []
+
+
+@REWARD_FUNCTIONS.register_module("moody")
+class Moody(RewardFn):
+    def __call__(self, *, response, **kwargs):
+        if not raised:
+            raised.append(1)
+            raise ValueError("no number in the answer")
+        return float(len(response) % 2)
+"""
+
+
+def test_the_end_of_a_run_counts_failed_attempts_and_shows_the_first(
+    config_dict, taskset, write_yaml, trinity, plugin_dir, status_of
+) -> None:
+    taskset["default_reward_fn_type"] = "moody"
+    path, folder = write_yaml(config_dict), plugin_dir(REWARDS)
+
+    ended = trinity("run", "--local", "--config", path, "--plugin-dir", folder)
+
+    assert ended.code == 0, ended.stderr
+    assert re.search(
+        r"  failed attempts at rollouts \(retried ones too\): 4\n"  # a group of four is one call
+        r"  the first one: workflow_error: .* attempt 1.*"
+        r"reward function Moody \(.*rooms\.py:\d+\): ValueError: no number in the answer",
+        ended.stdout,
+    )
+    assert status_of()["failed_attempts"] == 4
+    assert "no number in the answer" in status_of()["first_failure"]
+
+
 @pytest.mark.parametrize(
     ("room", "text"),
     [

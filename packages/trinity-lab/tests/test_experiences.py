@@ -190,7 +190,21 @@ def test_several_stages_are_named(run_dir, tmp_path) -> None:
 
     said = str(call(tmp_path / "two").exception)
 
-    assert f"Name one: {tmp_path / 'two' / 'grpo'}, {tmp_path / 'two' / 'sft'}" in said
+    two = tmp_path / "two"
+    assert said == (
+        f"{two} has 2 stages or runs with samples. Name one:\n"
+        f"  {two / 'grpo'}  (train steps 1 to 1)\n  {two / 'sft'}  (train steps 1 to 2)"
+    )
+
+
+@pytest.mark.parametrize("place", ["grpo", "run/grpo"])
+def test_the_only_stage_with_samples_need_not_be_named(place, run_dir, tmp_path) -> None:
+    stage = tmp_path / "project" / place
+    stage.mkdir(parents=True)
+    (stage.parent / "sft").mkdir()
+    (run_dir / "samples").rename(stage / "samples")
+
+    assert "step 1  1/0/0/0" in call(tmp_path / "project").output
 
 
 def test_tokens_that_share_a_letter_give_it_once(tmp_path) -> None:

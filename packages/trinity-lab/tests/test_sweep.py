@@ -15,6 +15,7 @@ import pytest
 from trinity.common.config import load_config
 from trinity.errors import ConfigError
 from trinity_lab.points import axes_of, points_of
+from trinity_lab.side_by_side import SideBySide
 from trinity_lab.sweep_command import run_all
 from trinity_lab.sweep_files import SweepFolder, read_sweep
 
@@ -73,6 +74,50 @@ def test_a_failed_run_is_named_and_tried_again_and_finished_ones_are_not(a_file,
         "toy-policy_loss_fn=gspo-seed=0": 1,
         "toy-policy_loss_fn=gspo-seed=1": 2,
     }
+
+
+# A run with an evaluation (of its own seed) that prints steps, and waits for a file in its last.
+SCORED = """
+import json, pathlib, sys, time
+settings = dict(text.partition("=")[::2] for text in sys.argv[1:] if "=" in text)
+folder = pathlib.Path("runs/p") / json.loads(settings["name"])
+folder.mkdir(parents=True, exist_ok=True)
+print("step 1/2  reward 0.125  loss 0.1  3 s, 3 s left", flush=True)
+while settings["seed"] == "1" and not pathlib.Path("go").exists():
+    time.sleep(0.05)
+evaluation = {"eval/held_out/reward/mean@4": 0.5 + int(settings["seed"]) / 8}
+(folder / "run.json").write_text(json.dumps({"status": "finished", "evaluation": evaluation}))
+"""
+
+
+def test_while_a_sweep_goes_on_it_tells_scores_and_how_long_it_takes(
+    a_file,
+) -> None:
+    told: list[str] = []
+
+    def say(line: str) -> None:
+        told.append(line)
+        if line.startswith("active toy-policy_loss_fn=gspo-seed=1  step 1/2"):
+            Path("go").touch()
+
+    folder = folder_of(a_file)
+    program = [sys.executable, "-c", SCORED]
+    work = SideBySide(folder=folder, program=program, slots=[{}] * 2, say=say, tell_s=0.2)
+    with folder.held():
+        work.run(folder.runs)
+
+    pattern = (
+        r"done   toy-policy_loss_fn=(\S+)  \d+ s  (.*)  \((\d) of 4 ended(, about \d+ s left)?\)"
+    )
+    found = [re.fullmatch(pattern, line) for line in told if line.startswith("done")]
+    rows = [one.groups() for one in found if one is not None]
+    assert {name: score for name, score, *_ in rows} == {
+        f"{loss}-seed={seed}": f"eval/held_out/reward/mean@4 {value}"
+        for loss in ("ppo", "gspo")
+        for seed, value in ((0, "0.500"), (1, "0.625"))
+    }
+    assert [count for _, _, count, _ in rows] == ["1", "2", "3", "4"]
+    assert [left is not None for *_, left in rows] == [True, True, True, False]
 
 
 def test_each_run_has_its_settings_and_no_section_sweep(a_file) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, DataError
+from trinity.runtime.record.logs import logs_to
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.sample_files import HEAD_SIZE
@@ -25,6 +26,24 @@ def test_a_run_that_died_is_told_from_one_that_runs(built, browse) -> None:
     said = browse(built.path).text()
 
     assert "died: it says that it runs, and no process has its directory" in said
+
+
+def test_what_a_failed_start_left_is_said_not_to_have_started(tmp_path) -> None:
+    left = tmp_path / "left"
+    (left / "monitor").mkdir(parents=True)
+    assert find_runs([left])[0].state == "did not start"
+    with pytest.raises(DataError), logs_to(left, level="info", say=print):
+        raise DataError("no rows.\nWrite some.")
+
+    assert find_runs([left])[0].state == "did not start: no rows. Write some."
+
+
+def test_a_folder_with_the_log_of_a_failed_start_alone_is_no_run_and_why_is_said(tmp_path) -> None:
+    with pytest.raises(DataError), logs_to(tmp_path, level="info", say=print):
+        raise DataError("no rows")
+
+    with pytest.raises(ConfigError, match=r"did not start: no rows$"):
+        find_runs([tmp_path])
 
 
 @pytest.mark.parametrize(

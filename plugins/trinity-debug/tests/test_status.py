@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from trinity.errors import ConfigError
+from trinity.errors import ConfigError, DataError
 from trinity.extend import PluginManager, set_manager
 from trinity.runtime.record.lock import run_lock
+from trinity.runtime.record.logs import logs_to
 from trinity.runtime.record.rundir import RunDir
 from trinity_debug.status_command import status
 
@@ -85,6 +86,19 @@ def test_a_folder_without_a_run_is_named(tmp_path) -> None:
         status(tmp_path)
     with pytest.raises(ConfigError, match=r"there is no folder .*typo, seen from here"):
         status(tmp_path / "typo")
+
+
+def test_what_a_failed_start_left_did_not_start(tmp_path) -> None:
+    stage = tmp_path / "grpo"
+    stage.mkdir()
+    (stage / "config.yaml").write_text("name: a")
+    with pytest.raises(ConfigError, match=r"grpo did not start\.$"):
+        status(stage)
+    with pytest.raises(DataError), logs_to(tmp_path, level="info", say=print):
+        raise DataError("no rows.\nWrite some.")
+    for folder in (stage, tmp_path):
+        with pytest.raises(ConfigError, match=rf"{folder} did not start: no rows\. Write some\.$"):
+            status(folder)
 
 
 def test_a_run_with_stages_is_shown_stage_by_stage(run_dir, capsys) -> None:

@@ -74,16 +74,92 @@ def test_what_was_counted_is_kept_over_a_resume(world):
     before = world(*tasks_failing(*counts), batch_size=3)
     before.step(1)
     state = before.explorer.state_dict()
-    assert state == {"tasks": {"position": 3}, "recent_runs": [[4, 0], [4, 0], [4, 0]]}
+    assert state["recent_runs"] == [[4, 0, 0], [4, 0, 0], [4, 0, 0]]
 
     after = world(*tasks_failing(*counts), batch_size=3)
     after.explorer.load_state_dict(state)
     assert after.step(2).metrics["rollout/failed_runs"] == 4.0
 
+    with_pairs = world(*tasks_failing(*counts), batch_size=3)
+    with_pairs.explorer.load_state_dict(
+        {"tasks": {"position": 3}, "recent_runs": [[4, 0], [4, 0], [4, 0]]}
+    )
+    assert with_pairs.step(2).metrics["rollout/failed_runs"] == 4.0
+
     of_an_older_version = world(*tasks_failing(*counts), batch_size=3)
     of_an_older_version.explorer.load_state_dict({"tasks": {"position": 3}})
     with pytest.raises(RunFailedError, match=r"^4 of 4 rollouts failed"):
         of_an_older_version.step(2)
+
+
+def raising_first(error, *, num=2):
+    """Return a workflow whose first ``num`` of two rollouts raise the error in their first try."""
+    seen = set()
+
+    class RaisesFirst(Workflow):
+        def run(self):
+            run = self.task.batch_id, self.task.task_id, self.run_id_base
+            if run not in seen and self.run_id_base < num:
+                seen.add(run)
+                raise error
+            return [Experience(tokens=[1, 2, 3], prompt_length=1, reward=1.0)]
+
+    return RaisesFirst
+
+
+def two_of(workflow):
+    return [a_task(workflow=workflow, repeat_times=2) for _ in range(2)]
+
+
+def test_a_step_whose_rollouts_all_raised_before_a_retry_ends_the_run(world):
+    made = world(*two_of(raising_first(ValueError("no number"))), max_retry_times=1)
+
+    text = (
+        r"^each rollout of the last 2 tasks raised an error before a retry succeeded, so only "
+        r"answers that raise none would be trained on:\n  workflow_error: .*attempt 1 at .*"
+        r"test_failed_ratio\.py:\d+: ValueError: no number \(and 3 more runs alike\)\n"
+    )
+    with pytest.raises(RunFailedError, match=text):
+        made.step()
+
+
+def test_of_short_steps_those_before_are_counted_too(world):
+    made = world(*two_of(raising_first(ValueError("no number"))), max_retry_times=1, batch_size=2)
+    made.explorer._batch_size = 1
+    made.step(1)
+
+    with pytest.raises(RunFailedError, match="each rollout of the last 2 tasks raised"):
+        made.step(2)
+
+
+@pytest.mark.parametrize(
+    ("error", "num", "ratio"),
+    [
+        pytest.param(ValueError("no"), 1, 0.5, id="half of them raised"),
+        pytest.param(EnvError("closed"), 2, 0.5, id="an environment is worth a retry"),
+        pytest.param(ValueError("no"), 2, 1.0, id="any may fail"),
+    ],
+)
+def test_the_run_goes_on_and_counts_failed_attempts(error, num, ratio, world):
+    workflow = raising_first(error, num=num)
+    made = world(*two_of(workflow), max_retry_times=1, max_failed_ratio=ratio)
+
+    assert made.step().metrics["rollout/failed_runs"] == 0.0
+    failed = made.explorer.failed_attempts
+    assert failed.count == 2 * num
+    assert "run 0, attempt 1 at " in failed.first
+
+
+def test_failed_attempts_are_counted_on_after_a_resume(world):
+    before = world(*two_of(raising_first(EnvError("closed"))), max_retry_times=1)
+    before.step()
+
+    after = world(*two_of(raising_first(EnvError("later"))), max_retry_times=1)
+    after.explorer.load_state_dict({**before.explorer.state_dict(), "tasks": {"position": 0}})
+    after.step(2)
+
+    assert after.explorer.failed_attempts.count == 8
+    assert "closed" in after.explorer.failed_attempts.first
 
 
 @pytest.mark.parametrize(("error", "num_calls"), [(BadTaskError, 1), (EnvError, 3)])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from trinity.common.config import Config
 from trinity.errors import ConfigError
 from trinity.runtime.record.progress import Progress, read_progress
+from trinity.runtime.record.result import RunResult, RunStatus, StageResult, closing_lines
 from trinity.runtime.selection import Selection
 
 NAME = "eval/held_out/reward/mean@4"
@@ -42,6 +44,47 @@ def test_the_best_are_kept_in_their_order(settings, best) -> None:
     progress = evaluated(selection(keep_best=settings), 1.0, 0.5, 0.5, 0.9, 0.1, math.nan)
 
     assert progress.best == best
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "before"),
+    [
+        ({}, [0.5, 0.4, 0.45], 0.5),
+        ({}, [0.5, 0.4, 0.5], None),
+        ({}, [0.0, -0.1], 0.0),
+        ({"mode": "min"}, [0.5, 0.6], 0.5),
+        ({"mode": "min"}, [0.5, 0.6, 0.4], None),
+        ({}, [math.nan, 0.1], None),
+        ({}, [0.5], None),  # there is no checkpoint to compare
+    ],
+)
+def test_a_model_that_was_better_before_training_is_known(settings, values, before) -> None:
+    one = selection(keep_best=settings)
+
+    assert one.better_before(evaluated(one, *values)) == before
+
+
+def test_a_run_without_an_evaluation_before_training_compares_with_none() -> None:
+    one = selection(keep_best={})
+    progress = evaluated(one, 0.5, 0.4, progress=Progress(train_steps=1))
+
+    assert one.better_before(progress) is None
+
+
+def test_the_end_of_a_run_says_that_no_checkpoint_reached_the_model_before_training() -> None:
+    stage = StageResult(
+        name="",
+        status=RunStatus.FINISHED,
+        directory=Path("run"),
+        checkpoint=Path("run/global_step_9"),
+        best=((0.41, 3),),
+        better_before=0.5,
+    )
+
+    assert closing_lines(RunResult(directory=Path("run"), stages=(stage,)))[-2:] == [
+        "best by trainer.keep_best: run/global_step_3/actor/huggingface (0.41)",
+        "the best checkpoint is worse than the model before training (0.5)",
+    ]
 
 
 def test_a_checkpoint_is_asked_for_where_it_is_among_the_best() -> None:

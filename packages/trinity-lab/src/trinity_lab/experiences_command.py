@@ -73,13 +73,19 @@ def _found(run_dir: Path) -> tuple[Path, list[Place]]:
     """
     from trinity.runtime.record.sample_files import places_of
 
-    folders = [run_dir, *sorted(path.parent for path in run_dir.glob("*/samples"))]
+    below = [path for depth in ("*", "*/*") for path in run_dir.glob(f"{depth}/samples")]
+    folders = [run_dir, *sorted(path.parent for path in below)]
     found = {folder: places for folder in folders if (places := places_of(folder))}
     if len(found) == 1:
         return next(iter(found.items()))
     if found:
-        named = ", ".join(map(str, found))
-        raise ConfigError(f"{run_dir} has several stages with samples. Name one: {named}.")
+        named = "".join(
+            f"\n  {folder}  (train steps {places[0].head.step} to {places[-1].head.step})"
+            for folder, places in found.items()
+        )
+        raise ConfigError(
+            f"{run_dir} has {len(found)} stages or runs with samples. Name one:{named}"
+        )
     if not run_dir.exists():
         raise ConfigError(f"there is no folder {run_dir}. Name a run directory.")
     raise ConfigError(

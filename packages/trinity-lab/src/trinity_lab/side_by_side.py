@@ -17,14 +17,21 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from trinity.cli.output import duration
+from trinity.errors import CheckpointError, ConfigError
 from trinity.runtime.record.lock import is_held
+
+from trinity_lab.outcomes import read_outcome, run_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from trinity_lab.sweep_files import SweepFolder, SweepRun
 
 _LOOK_S = 0.1
+_TELL_SHARE = 0.1  # of the time that a sweep has taken: so long nothing is said of active runs
+_IN_TRAINING = "rollout/reward/mean"
 _MOST_LINES = 20  # of an error
 _SET_PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 # Loaded here: other threads may hold locks when a run is forked, so its child only calls it.
@@ -50,6 +57,7 @@ class SideBySide:
         program: ``trinity run`` with the arguments that all runs share.
         slots: for each run that may go on at a time, the variables of its environment.
         say: prints a line.
+        tell_s: how often active runs are shown, in seconds; of a long sweep, less often.
     """
 
     folder: SweepFolder
@@ -58,17 +66,26 @@ class SideBySide:
     say: Callable[[str], None]
     failed: list[SweepRun] = field(default_factory=list)
     was_interrupted: bool = False
+    tell_s: float = 60.0
     _active: list[Started] = field(default_factory=list)
+    _waiting: list[SweepRun] = field(default_factory=list)
+    _seconds: list[float] = field(default_factory=list)  # of the runs that finished
 
     def run(self, waiting: Sequence[SweepRun]) -> None:
         """Run these, and return when all ended; a failed one keeps no other from running."""
         self._total, queue, free = len(waiting), list(waiting), list(self.slots)
+        self._waiting, began = queue, time.monotonic()
+        told = began
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             while queue or self._active:
                 self._start(queue, free)
                 time.sleep(_LOOK_S)
                 self._collect(free)
+                now = time.monotonic()
+                if now - told >= max(self.tell_s, _TELL_SHARE * (now - began)):
+                    told = now
+                    self._tell_active()
         except KeyboardInterrupt:
             self._stop()
         finally:
@@ -108,7 +125,9 @@ class SideBySide:
         code, seconds = one.process.returncode, time.monotonic() - one.since
         self.folder.note(one.run, exit_code=code, seconds=seconds)
         if code == 0:
-            self.say(f"done   {one.run.name}  {seconds:.0f} s")
+            self._seconds.append(seconds)
+            parts = [f"done   {one.run.name}", duration(seconds), _score(one.run.directory)]
+            self.say("  ".join([*filter(None, parts), self._how_far()]))
             return
         self.failed.append(one.run)
         self.say(
@@ -116,16 +135,38 @@ class SideBySide:
             f"       log {self.folder.log(one.run)}"
         )
 
-    def _last_words(self, run: SweepRun) -> str:
+    def _how_far(self) -> str:
+        """Return how many runs ended, and about how long the others take."""
+        num_left = len(self._waiting) + len(self._active)
+        text = f"{self._total - num_left} of {self._total} ended"
+        if not num_left or not self._seconds:
+            return f"({text})"
+        each, now = sum(self._seconds) / len(self._seconds), time.monotonic()
+        rest = [max(0.0, each - (now - one.since)) for one in self._active]
+        left = (sum(rest) + each * len(self._waiting)) / len(self.slots)
+        return f"({text}, about {duration(max([left, *rest]))} left)"
+
+    def _tell_active(self) -> None:
+        """Show the last step that each active run printed: its reward, and how long it takes."""
+        for one in self._active:
+            steps = [line for line in self._lines(one.run) if line.startswith("step ")]
+            self.say(f"active {one.run.name}  {steps[-1] if steps else 'starting'}")
+        self.say(f"       {self._how_far()}")
+
+    def _lines(self, run: SweepRun) -> list[str]:
+        """Return what a run printed, without empty lines."""
         with suppress(OSError):
             text = self.folder.log(run).read_text(encoding="utf-8", errors="replace")
-            lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-            errors = [n for n, line in enumerate(lines) if _is_error(line)]
-            if not errors:
-                return lines[-1].strip() if lines else ""
-            below = takewhile(_is_indented, lines[errors[-1] + 1 :])  # each problem of a file
-            return "\n".join([lines[errors[-1]].strip(), *below][:_MOST_LINES])
-        return ""
+            return [line.rstrip() for line in text.splitlines() if line.strip()]
+        return []
+
+    def _last_words(self, run: SweepRun) -> str:
+        lines = self._lines(run)
+        errors = [n for n, line in enumerate(lines) if _is_error(line)]
+        if not errors:
+            return lines[-1].strip() if lines else ""
+        below = takewhile(_is_indented, lines[errors[-1] + 1 :])  # each problem of a file
+        return "\n".join([lines[errors[-1]].strip(), *below][:_MOST_LINES])
 
     def _stop(self) -> None:
         """Ask all to stop and wait until they have saved; a second Ctrl-C stops them at once."""
@@ -141,6 +182,15 @@ class SideBySide:
                     self._active = [one for one in self._active if one.process.poll() is None]
             except KeyboardInterrupt:
                 continue
+
+
+def _score(directory: Path) -> str:
+    """Return the reward of a run's last evaluation, else of its last steps; "": it has none."""
+    for metric in ("", _IN_TRAINING):
+        with suppress(ConfigError, CheckpointError):
+            outcome = read_outcome(run_directories([directory])[-1], metric=metric)
+            return f"{outcome.metric} {outcome.value:.3f}"
+    return ""
 
 
 def _is_error(line: str) -> bool:

@@ -20,6 +20,7 @@ from trinity.extend.known import distribution_of_component
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.lock import owners
+from trinity.runtime.record.logs import last_error
 from trinity.runtime.record.progress import Progress, read_progress
 from trinity.runtime.record.records import StatusRecord, finding_line, read_record
 
@@ -129,6 +130,9 @@ def _selection(newest: Checkpoint | None) -> Iterator[str]:
 def _no_run(directory: Path) -> str:
     if not directory.exists():
         return f"there is no folder {directory}, seen from here: name a run directory."
+    error = last_error(directory) or last_error(directory.parent)
+    if error or (directory / "config.yaml").exists():
+        return f"the run {directory} did not start{f': {error}' if error else '.'}"
     return (
         f"{directory} holds no run: it has neither run.json nor explorers. The header of a run "
         f"names its run directory; a run with stages has one folder a stage."

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import RolloutEngine, Trainer, WeightSnapshot
     from trinity.common.sync_policy import SyncPolicy
     from trinity.explorer.explorer import ExploreResult
+    from trinity.explorer.groups import FailedAttempts
     from trinity.runtime.parts import Parts
     from trinity.runtime.roles import BatchSource, ExplorerRole
 
@@ -83,6 +84,11 @@ class StandaloneExplorer:
         self._gives = config.algorithm.repeat_times or 1
         self._loaded: tuple[int, str] = (0, "")  # version and digest
         self._since: int | None = None  # the first step of this process
+
+    @property
+    def failed_attempts(self) -> FailedAttempts:
+        """Return those of the explorer."""
+        return self._explorer.failed_attempts
 
     def explore_step(self, step: int) -> ExploreResult:
         """Run the tasks of a step when there is room for them.

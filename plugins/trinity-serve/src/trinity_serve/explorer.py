@@ -17,6 +17,7 @@ from trinity.common.experience import EID
 from trinity.common.metrics import aggregate
 from trinity.errors import DataError
 from trinity.explorer.explorer import ExploreResult
+from trinity.explorer.groups import FailedAttempts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,6 +71,7 @@ class ServedExplorer:
         self._forgets_at = 0.0  # monotonic seconds
         self._is_stopping = is_stopping
         self._is_open = False
+        self.failed_attempts = FailedAttempts()  # none: agents elsewhere make the rollouts
 
     def explore_step(self, step: int) -> ExploreResult:
         """Wait for a commit and hand on the runs of it.

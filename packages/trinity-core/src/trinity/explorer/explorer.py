@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trinity.common.metrics import Metrics, aggregate
 from trinity.explorer.finish import one_time_warnings, without_cut_runs
 from trinity.explorer.groups import (
+    FailedAttempts,
     FailureWatch,
     check_failures,
     experiences_of,
@@ -78,6 +79,7 @@ class Explorer:
 
     Attributes:
         on_evaluated: is told the step, the name of the set and the experiences of its evaluation.
+        failed_attempts: of all steps and evaluations so far.
     """
 
     on_evaluated: Callable[[int, str, list[Experience]], None] | None = None
@@ -100,6 +102,7 @@ class Explorer:
         self._pipeline = pipeline
         self._workflows: dict[str | type[Workflow], WorkflowInfo] = {}  # that were looked up
         self._said: set[str] = set()
+        self.failed_attempts = FailedAttempts()
         self._watch = FailureWatch(
             num_tasks=config.buffer.batch_size, max_failed_ratio=config.explorer.max_failed_ratio
         )
@@ -163,15 +166,21 @@ class Explorer:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the tasks stand, and how many runs of the last ones failed."""
+        """Return where the tasks stand, and what failed so far."""
         tasks = self._tasks.state_dict() if self._tasks is not None else {}
-        return {"tasks": tasks, "recent_runs": self._watch.state_dict()}
+        failed = self.failed_attempts
+        return {
+            "tasks": tasks,
+            "recent_runs": self._watch.state_dict(),
+            "failed_attempts": [failed.count, failed.first],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         if self._tasks is not None and state.get("tasks"):
             self._tasks.load_state_dict(state["tasks"])
         self._watch.load_state_dict(state.get("recent_runs", []))
+        self.failed_attempts = FailedAttempts(*state.get("failed_attempts", ()))
 
     def close(self) -> None:
         """Close what workflows and operators hold; safe to call twice."""
@@ -199,7 +208,8 @@ class Explorer:
         return by_order(results)
 
     def _tell(self, results: Sequence[RolloutResult], *, what: str) -> None:
-        """Say what failed."""
+        """Count what failed, and say it."""
+        self.failed_attempts.note(results)
         tell_retries(results, what=what, said=self._said)
         tell_failures(results, what=what)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import WeightSnapshot
     from trinity.common.weight_digest import WeightDigest
     from trinity.explorer.explorer import ExploreResult
+    from trinity.explorer.groups import FailedAttempts
 
 
 class Closable(Protocol):
@@ -27,6 +28,10 @@ class Closable(Protocol):
 
 class ExplorerRole(Closable, Protocol):
     """Explores, one step at a time."""
+
+    @property
+    def failed_attempts(self) -> FailedAttempts:
+        """Return how many attempts at rollouts failed, and the first of them."""
 
     def explore_step(self, step: int) -> ExploreResult:
         """Run the tasks of a step and hand on what they give."""

@@ -57,6 +57,14 @@ class Selection:
             return f"max_wall_time of {given.max_wall_time:g} s is over"
         return ""
 
+    def better_before(self, progress: Progress) -> float | None:
+        """Return the value before training if no checkpoint reached it; None: one did."""
+        given, before = self._best, progress.value_before
+        if given is None or before is None or not progress.best:
+            return None
+        sign = -1.0 if given.mode == "min" else 1.0
+        return before if sign * before > sign * progress.best[0][0] else None
+
     def _note_watched(self, metrics: Metrics, progress: Progress) -> None:
         given = self._stopping
         if given is None or not given.patience:
@@ -73,11 +81,14 @@ class Selection:
 
     def _note_best(self, metrics: Metrics, progress: Progress) -> bool:
         given = self._best
-        if given is None or not progress.train_steps:
-            return False  # the model that it began with is there anyway
+        if given is None:
+            return False
         progress.best_metric, value = _value(metrics, given.metric, "keep_best")
         if math.isnan(value):
             return False
+        if not progress.train_steps:
+            progress.value_before = value
+            return False  # the model that it began with is there anyway
         sign = -1.0 if given.mode == "min" else 1.0
         others = [one for one in progress.best if one[1] != progress.train_steps]
         ranked = sorted(

@@ -12,6 +12,7 @@ from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.progress import Progress
 from trinity.runtime.record.restart import plots_of, settings_of
 from trinity.runtime.record.result import RunStatus, StageResult
+from trinity.runtime.selection import Selection
 from trinity.starting import num_restarts
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class StageRecord:
             "first_evaluation": progress.first_evaluation,
             "evaluation": progress.evaluation,
             **({"best": progress.best} if progress.best else {}),
+            **({"better_before": before} if (before := self._better_before()) is not None else {}),
+            **self._failed_attempts(),
             "buffer": self._counts(),
             **({"audit": self.found} if self.found else {}),
             **({"findings": self.advice} if self.advice else {}),
@@ -142,7 +145,21 @@ class StageRecord:
             buffer=self._counts(),
             checkpoint=latest.path if latest else None,
             best=tuple(self.progress.best),
+            better_before=self._better_before(),
+            **self._failed_attempts(),
             plots=plots_of(self._rundir, title=self._config.name),
+        )
+
+    def _better_before(self) -> float | None:
+        return Selection(self._config).better_before(self.progress)
+
+    def _failed_attempts(self) -> dict[str, Any]:
+        """Return how many attempts at rollouts failed, and the first; empty: none did."""
+        if self.parts is None or self.parts.explorer is None:
+            return {}
+        failed = self.parts.explorer.failed_attempts
+        return (
+            {"failed_attempts": failed.count, "first_failure": failed.first} if failed.count else {}
         )
 
     def _counts(self) -> Metrics:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
 from trinity.runtime.record.lock import is_held
+from trinity.runtime.record.logs import last_error
 from trinity.runtime.record.run_text import RunText
 
 from trinity_studio.view.ledger import ledger_of
@@ -102,10 +103,17 @@ class Run:
         """Return how it is, in a word or a few."""
         status = self.status.get("status")
         if not isinstance(status, str):
-            return "running" if self.is_live else "unknown"
+            return "running" if self.is_live else self._state_without_status()
         if status == "running" and not self.is_live:
             return "died: it says that it runs, and no process has its directory"
         return status
+
+    def _state_without_status(self) -> str:
+        left = ("run.json", "bench.json", "history.jsonl", "monitor/metrics.jsonl")
+        if any((self.directory / name).exists() for name in left):
+            return "unknown"
+        error = last_error(self.rooms)
+        return f"did not start: {error}" if error else "did not start"
 
     def follow(self) -> None:
         """Read what is new."""
@@ -141,6 +149,8 @@ def find_runs(named: list[Path]) -> list[Run]:
     for path in named:
         found = [run for one in _of_sweep(path) or [path] for run in _below(one)]
         if not found:
+            if error := last_error(path):
+                raise ConfigError(f"the run {path} did not start: {error}")
             raise ConfigError(
                 f"{path} holds no run: no run.json, config.yaml or metrics. Name the folder that "
                 f"the header of the run calls its run directory, or one that holds such folders."

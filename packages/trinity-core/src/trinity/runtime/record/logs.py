@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 DRIVER = "driver"
 MAX_RECORD = 100_000  # letters
+_FAILED = "the run failed: "
 _HEAD = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) ([A-Z]+) (?:([^\s:]+): )?")
 
 
@@ -91,7 +92,7 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
         yield
     except Exception as error:
         line = " ".join(str(error).split())
-        logging.getLogger(TRACEBACKS).error("the run failed: %s", line, exc_info=error)
+        logging.getLogger(TRACEBACKS).error("%s%s", _FAILED, line, exc_info=error)
         raise
     finally:
         logger.setLevel(before[0])
@@ -99,6 +100,15 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
         for handler in handlers:
             logger.removeHandler(handler)
             handler.close()
+
+
+def last_error(directory: Path) -> str:
+    """Return the error that ended the last start that failed; "": the log names none."""
+    try:
+        text = (directory / "trinity.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(_FAILED)[2].partition("\n")[0] if _FAILED in text else ""
 
 
 @dataclass(frozen=True, slots=True)

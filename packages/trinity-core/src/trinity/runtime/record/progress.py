@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.sync_policy import SyncPolicy
 
+_MAY_BE_ZERO = ("top_value", "value_before")  # which is a value, unlike None
 _OF_STOPPING = ("top_value", "watched_metric", "evaluations_in_vain", "seconds")
 
 
@@ -34,6 +35,7 @@ class Progress:
     # Of `trainer.keep_best`: value and train steps of the checkpoints to keep, the best first.
     best: list[tuple[float, int]] = field(default_factory=list)
     best_metric: str = ""
+    value_before: float | None = None  # of that metric, before the first train step
     # Of `trainer.early_stopping`.
     top_value: float | None = None  # None: nothing was evaluated
     watched_metric: str = ""
@@ -63,9 +65,12 @@ class Progress:
 
     def state_dict(self) -> dict[str, Any]:
         """Return it as json can hold it; without what the run was not asked for."""
-        optional = ("is_sync_untold", "best", "best_metric", *_OF_STOPPING)
-        is_zero = {"top_value": self.top_value == 0}  # which is a value, unlike None
-        return {k: v for k, v in asdict(self).items() if k not in optional or v or is_zero.get(k)}
+        optional = ("is_sync_untold", "best", "best_metric", "value_before", *_OF_STOPPING)
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in optional or value or (name in _MAY_BE_ZERO and value is not None)
+        }
 
 
 def read_progress(state: Mapping[str, Any], policy: SyncPolicy | None = None) -> Progress:

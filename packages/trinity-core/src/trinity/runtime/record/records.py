@@ -124,6 +124,9 @@ class StatusRecord(_Record):
     buffer: Metrics = {}
     audit: list[AuditFinding] = []
     findings: list[AdvisorFinding] = []
+    better_before: float | None = None
+    failed_attempts: Count = 0
+    first_failure: str = ""
     error: str
 
 

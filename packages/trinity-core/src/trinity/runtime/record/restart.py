@@ -87,6 +87,9 @@ def finished_before(
         buffer=before.get("buffer", {}),
         checkpoint=latest.path if latest else None,
         best=tuple((value, step) for value, step in before.get("best", ())),
+        better_before=before.get("better_before"),
+        failed_attempts=before.get("failed_attempts", 0),
+        first_failure=before.get("first_failure", ""),
         plots=tuple(sorted(rundir.plots.glob("*.png"))),
         was_finished_before=True,
     )

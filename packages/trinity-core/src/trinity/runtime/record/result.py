@@ -36,6 +36,9 @@ class StageResult:
     buffer: Metrics = field(default_factory=dict)  # what became of a replay buffer's experiences
     checkpoint: Path | None = None  # None: nothing was trained
     best: tuple[tuple[float, int], ...] = ()  # of `trainer.keep_best`: value and train steps
+    better_before: float | None = None  # its value before training, if none of these reached it
+    failed_attempts: int = 0  # at rollouts, also those whose retry went well
+    first_failure: str = ""  # of them, as a line
     plots: tuple[Path, ...] = ()
     was_finished_before: bool = False
 
@@ -72,6 +75,11 @@ def closing_lines(result: RunResult) -> list[str]:
         for value, step in last.best[:1]:
             best = last.checkpoint.with_name(f"global_step_{step}") / "actor" / "huggingface"
             lines.append(f"best by trainer.keep_best: {best} ({value:.4g})")
+        if last.better_before is not None:
+            lines.append(
+                f"the best checkpoint is worse than the model before training "
+                f"({last.better_before:.4g})"
+            )
         if result.status.value == "interrupted":
             lines.append("the same command goes on from there")
     return lines
@@ -89,6 +97,9 @@ def _stage_lines(stage: StageResult) -> list[str]:
         first = stage.first_evaluation.get(metric)
         change = f" (at the start {first:.3f})" if first is not None else ""
         lines.append(f"  {metric} {value:.3f}{change}")
+    if stage.failed_attempts:
+        lines.append(f"  failed attempts at rollouts (retried ones too): {stage.failed_attempts}")
+        lines.append(f"  the first one: {stage.first_failure}")
     if stage.buffer:
         lines.append(f"  {_buffer_line(stage.buffer)}")
     return lines
