@@ -134,7 +134,7 @@ def test_it_is_mapped_by_a_descriptor_that_cannot_write(maps, monkeypatch) -> No
         return real(descriptor, num_bytes, **how)
 
     memory = Memfd(16, [(0, torch.arange(4.0))])
-    monkeypatch.setattr(memfd.mmap, "mmap", noted)
+    monkeypatch.setattr(mmap, "mmap", noted)
 
     assert maps(memory).view(torch.float32).tolist() == [0.0, 1.0, 2.0, 3.0]
     assert access == [os.O_RDONLY]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+
+import pytest
 import torch
+from trinity.common.memory import Memory
 from trinity.common.ports import WeightSnapshot
+from trinity.errors import ModelError
+from trinity.synchronizer import staging as module
 from trinity.synchronizer.staging import StagingBuffer, checksum
 
 
@@ -26,15 +33,19 @@ def test_tensors_begin_at_multiples_of_sixteen_bytes() -> None:
     assert [place.begin for place in packed(StagingBuffer()).slices] == [0, 48, 64, 80, 112]
 
 
-def test_what_is_packed_has_names_types_shapes_and_bits_and_changes_with_nothing_later() -> None:
-    staging, tensors = StagingBuffer(), weights()
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_is_packed_has_names_types_shapes_and_bits_and_changes_with_nothing_later(
+    on_disk,
+) -> None:
+    staging, tensors = StagingBuffer(on_disk=on_disk), weights()
     manifest = staging.pack(WeightSnapshot(version=4, tensors=tensors))
     tensors["embed"].zero_()
 
-    assert staging.packed[0] is manifest
-    assert staging.packed[1].keys() == weights().keys()
+    known, packed = staging.packed
+    assert known is manifest
+    assert packed.keys() == weights().keys()
     for name, tensor in weights().items():
-        found = staging.packed[1][name]
+        found = packed[name]
         assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(found, tensor)
 
@@ -51,8 +62,9 @@ def test_a_bucket_holds_whole_tensors_and_a_larger_one_is_alone() -> None:
     assert [[one.begin for one in bucket.slices] for bucket in buckets] == [[0], [0, 16], [0, 32]]
 
 
-def test_a_copy_that_was_asked_for_stays_when_the_next_weights_are_packed() -> None:
-    staging, tensors = StagingBuffer(), weights()
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_copy_that_was_asked_for_stays_when_the_next_weights_are_packed(on_disk) -> None:
+    staging, tensors = StagingBuffer(on_disk=on_disk), weights()
     assert staging.kept() is None
     del tensors["empty"]
     staging.pack(WeightSnapshot(version=4, tensors=tensors))
@@ -72,6 +84,48 @@ def test_the_next_weights_are_packed_into_the_same_memory_unless_a_copy_was_aske
         lent += [staging.kept()] if version == 5 else []
 
     assert addresses[0] == addresses[1] != addresses[2]
+
+
+NUM_BYTES = 112  # of the weights, of which the last is empty
+
+
+@pytest.mark.parametrize(
+    ("on_disk", "memory_left", "disk_left", "is_file"),
+    [
+        (None, 8 * NUM_BYTES, 10**6, False),
+        (None, 8 * NUM_BYTES - 8, 10**6, True),  # it is larger than an eighth
+        (None, 8 * NUM_BYTES - 8, 2 * NUM_BYTES, False),  # the disk is nearly full
+        (True, 10**6, NUM_BYTES, True),
+        (False, 8, 10**6, False),
+    ],
+)
+def test_a_copy_that_is_large_beside_the_memory_that_is_left_is_a_file(
+    monkeypatch, caplog, on_disk, memory_left, disk_left, is_file
+) -> None:
+    monkeypatch.setattr(module, "memory", lambda: Memory(used=0, limit=memory_left))
+    space = SimpleNamespace(free=disk_left)
+    monkeypatch.setattr(module, "shutil", SimpleNamespace(disk_usage=lambda _: space))
+    staging = StagingBuffer(on_disk=on_disk)
+    with caplog.at_level(logging.INFO):
+        assert packed(staging).num_bytes == NUM_BYTES
+
+    told = "the copy of the weights for engines that come back is a file in "
+    assert (told in caplog.text) == is_file
+
+
+def test_a_disk_without_space_for_the_copy_is_refused_by_name(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
+    space = SimpleNamespace(free=5 * 2**20)
+    monkeypatch.setattr(module, "shutil", SimpleNamespace(disk_usage=lambda _: space))
+    snapshot = WeightSnapshot(version=1, tensors={"w": torch.ones(2**21)})
+
+    with pytest.raises(ModelError) as refused:
+        StagingBuffer(on_disk=True).pack(snapshot)
+
+    assert str(refused.value) == (
+        f"8 MiB for a copy of the weights do not fit into {tmp_path}, which has 5 MiB left. "
+        f"Let TMPDIR name another folder, or set synchronizer.copy_on_disk: false."
+    )
 
 
 def test_a_checksum_sees_one_bit_and_blocks_that_changed_places() -> None:

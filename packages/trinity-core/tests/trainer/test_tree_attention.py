@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -113,8 +115,10 @@ def test_steps_that_extend_each_other_are_one_sequence(name):
     assert relative(gradient(policy, rows, [pack]), expected) <= 5e-6
 
 
+@pytest.mark.parametrize("most", [sharing_trial.MOST_NUMBERS, 1])
 @pytest.mark.parametrize("name", MODELS)
-def test_each_model_is_right_in_all_ways(name):
+def test_each_model_is_right_in_all_ways(name, most, monkeypatch):
+    monkeypatch.setattr(sharing_trial, "MOST_NUMBERS", most)  # of which weights gradients compare
     sharing_trial._found.clear()
 
     assert find_prefix_sharing(a_policy(name)).ways == {"chain", "cache", "mask"}
@@ -135,7 +139,9 @@ def test_attention_that_adds_its_mask_takes_a_cache_and_no_tree():
     }
 
 
-def test_a_way_that_gives_another_gradient_is_not_taken(monkeypatch):
+@pytest.mark.parametrize("most", [sharing_trial.MOST_NUMBERS, 1])
+def test_a_way_that_gives_another_gradient_is_not_taken(monkeypatch, most):
+    monkeypatch.setattr(sharing_trial, "MOST_NUMBERS", most)
     sharing_trial._found.clear()
     monkeypatch.setattr(
         "trinity.trainer.tree_attention.masks_of", lambda body, mask_P1LL, positions_PL: mask_P1LL
@@ -164,6 +170,29 @@ def test_a_model_that_computes_no_tree_is_named(monkeypatch, caplog):
     with pytest.raises(NotSupportedYetError, match="'on', but model type 'llama' keeps a state"):
         find_prefix_sharing(policy, is_required=True)
     sharing_trial._found.clear()
+
+
+def test_the_trial_of_a_large_model_takes_little_memory():
+    sharing_trial._found.clear()
+    config = AutoConfig.for_model(
+        "qwen2", vocab_size=16384, hidden_size=512, intermediate_size=2048, num_hidden_layers=8,
+        num_attention_heads=8, num_key_value_heads=8,
+    )  # fmt: skip
+    policy = Policy(AutoModelForCausalLM.from_config(config).eval(), precision="float32")
+    gradient_bytes = sum(4 * p.numel() for p in policy.body.parameters())  # a micro-batch holds
+    before = held("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+
+    assert find_prefix_sharing(policy).ways == {"chain", "cache", "mask"}
+
+    assert held("VmHWM") - before <= gradient_bytes / 4
+    sharing_trial._found.clear()
+
+
+def held(field):
+    """Return how many bytes of memory this process holds, or held at most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def test_a_frozen_model_is_tried_too():

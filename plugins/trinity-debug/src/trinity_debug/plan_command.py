@@ -41,6 +41,11 @@ _FOLLOWS_GPUS = (
     "trainer.max_token_len_per_gpu",
     "synchronizer.sync_method",
 )
+_COPIES = {  # by synchronizer.copy_on_disk
+    True: "a file, and a bucket or two in CPU memory",
+    False: "CPU memory",
+    None: "CPU memory, or in a file if the copy is larger than an eighth of the free memory",
+}
 
 
 def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
@@ -164,6 +169,7 @@ def _of_sync(stage: Config, shape: ModelShape) -> str:
     rollout, method = stage.explorer.rollout_model, stage.synchronizer.sync_method
     size = engine_bytes(shape, dtype=rollout.dtype or "float32") / 1e9
     bucket = min(size, (rollout.weight_sync_buffer_size << 20) / 1e9)
-    host = f" in buckets of {bucket:.1f} GB; CPU memory: one copy in the trainer's first rank"
-    where = {"nccl": host, "gloo": f"{host}, a bucket or two in each engine"}
+    copy = _COPIES[stage.synchronizer.copy_on_disk]
+    host = f" in buckets of {bucket:.1f} GB; the trainer's first rank keeps a copy in {copy}"
+    where = {"nccl": host, "gloo": f"{host}; CPU memory of an engine: a bucket or two"}
     return f"weight sync ({method}): {size:.1f} GB{where.get(method, '')}"

@@ -56,11 +56,12 @@ class BroadcastSync(DirectSync):
                 self._members = members
                 return left
             failure = failures[0]
+        assert self._sender is not None
         names = ", ".join(one.name for one in left)
         raise ModelError(
-            f"{self._name} and {names} cannot reach each other for a weight sync: {failure} Set "
-            f"GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to their common network interface, or set "
-            f"synchronizer.sync_method: memory."
+            f"{self._sender.name} and {names} cannot reach each other for a weight sync: {failure} "
+            f"Set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to their common network interface, or "
+            f"set synchronizer.sync_method: memory."
         )
 
     def _brought(self, left: There, manifest: WeightManifest) -> Outcomes:
@@ -145,10 +146,6 @@ class BroadcastSync(DirectSync):
     def _group_name(self) -> str:
         assert self._config is not None
         return f"{self._config.synchronizer.group_name}/{self._num_groups}"
-
-    @property
-    def _name(self) -> str:
-        return self._sender.name if self._sender is not None else ""
 
     @property
     def _bucket_bytes(self) -> int:

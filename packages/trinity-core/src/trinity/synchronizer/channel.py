@@ -17,16 +17,15 @@ import torch
 from torch import distributed
 
 from trinity.common.out_of_memory import out_of_memory
-from trinity.common.ports import WeightSnapshot
-from trinity.common.ports.weights import TensorStream
 from trinity.errors import TrinityError
-from trinity.synchronizer.staging import checksum, views_of
+from trinity.synchronizer.staging import checksum, stream_of, views_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch import Tensor
 
+    from trinity.common.ports import WeightSnapshot
     from trinity.synchronizer.staging import WeightManifest
 
 Backend = Literal["gloo", "nccl"]
@@ -150,9 +149,7 @@ class Channel:
         those that were announced.
         """
         arriving = self._arriving(manifest)
-        like = views_of(torch.empty(manifest.num_bytes, dtype=torch.uint8, device="meta"), manifest)
-        stream = TensorStream(like.tensors, lambda _: next(arriving))
-        return WeightSnapshot(version=manifest.version, tensors=stream)
+        return stream_of(manifest, lambda _: next(arriving))
 
     def _arriving(self, manifest: WeightManifest) -> Iterator[Tensor]:
         with self._travelling(0):

@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import stat
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import finalize
 
-import torch
-from torch import Tensor
-
 from trinity.common.memory import memory
 from trinity.errors import ModelError
 from trinity.synchronizer.channel import TransferError
+from trinity.synchronizer.staging import map_descriptor, write_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from torch import Tensor
 
 _NAME = "trinity-weights"  # as /proc shows it
 _MFD_NOEXEC_SEAL = 0x8  # of Linux 6.3; vm.memfd_noexec may ask for it
@@ -74,7 +71,7 @@ class Memfd:
         try:
             os.ftruncate(descriptor, num_bytes)
             for begin, tensor in tensors:
-                _write(descriptor, tensor, begin=begin)
+                write_at(descriptor, tensor, begin=begin)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _all_seals())
         except OSError as error:
             self.close()
@@ -120,19 +117,9 @@ def map_memfd(handle: MemfdHandle) -> Tensor:
     try:
         if not _is_that(descriptor, handle):
             raise TransferError(f"the shared weights of process {handle.pid} are gone.")
-        return _mapped(descriptor, num_bytes=handle.num_bytes)
+        return map_descriptor(descriptor, num_bytes=handle.num_bytes)
     finally:
         os.close(descriptor)
-
-
-def _mapped(descriptor: int, *, num_bytes: int) -> Tensor:
-    if num_bytes == 0:
-        return torch.empty(0, dtype=torch.uint8)
-    # Not populated: that would hold Python's lock for half a second per GiB, and stop the beats.
-    pages = mmap.mmap(descriptor, num_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-    with warnings.catch_warnings():  # torch has no tensors that cannot be written to
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages as long as it is there
 
 
 def _is_that(descriptor: int, handle: MemfdHandle) -> bool:
@@ -161,13 +148,6 @@ def _created() -> int:
 def _all_seals() -> int:
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
     return seals | fcntl.F_SEAL_SEAL  # so that none is taken back
-
-
-def _write(descriptor: int, tensor: Tensor, *, begin: int) -> None:
-    left = memoryview(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    while left:
-        num_written = os.pwrite(descriptor, left, begin)
-        begin, left = begin + num_written, left[num_written:]
 
 
 def _check_left(num_bytes: int) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import mmap
+import os
+import shutil
+import tempfile
 import threading
+import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from trinity.common.memory import memory
 from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.common.ports.weights import TensorStream
+from trinity.errors import ModelError
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+logger = logging.getLogger(__name__)
 
 _BLOCK = 8192  # 64-bit words whose order a checksum does not see
 _ALIGNED = 16  # bytes: every tensor can be read where it lies, and all of them are whole words
@@ -58,34 +69,48 @@ class WeightManifest:
 class StagingBuffer:
     """The weights that were packed last; they stay until the next are packed.
 
-    What is packed is a copy in CPU memory, so the trainer may go on while an engine that was away
-    gets it.
+    What is packed is a copy, so the trainer may go on while an engine that was away gets it: in CPU
+    memory, or in a file without a name, of which no process holds more than a tensor.
+
+    Args:
+        on_disk: the copy is in a file; None: if it is more than an eighth of the memory left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_disk: bool | None = False) -> None:
         self._lock = threading.Lock()  # who was away asks in another thread
-        self._flat: Tensor | None = None  # written again, unless somebody may still read it
+        self._on_disk = on_disk
+        self._copy: Any = None  # a tensor or a file: written again, unless it may still be read
         self._is_lent = False
+        self._num_bytes = -1  # of the copy
         self._manifest: WeightManifest | None = None  # None: nothing whole was packed
 
     @property
     def packed(self) -> tuple[WeightManifest, Mapping[str, Tensor]]:
-        """Return what was packed last; it is not to be changed."""
+        """Return what was packed last, to be read in order; it is not to be changed."""
         assert self._manifest is not None
-        assert self._flat is not None
-        return self._manifest, views_of(self._flat, self._manifest).tensors
+        slices = iter(self._manifest.slices)
+        stream = stream_of(self._manifest, lambda _: _view(self._flat(), next(slices)))
+        return self._manifest, stream.tensors
 
     def pack(self, snapshot: WeightSnapshot) -> WeightManifest:
-        """Copy the weights, in place of those before them, and say what they are."""
+        """Copy the weights, in place of those before them, and say what they are.
+
+        Raises:
+            ModelError: the disk has no space for them.
+        """
         manifest = manifest_of(snapshot)
         with self._lock:
             self._manifest = None
-            if self._is_lent or self._flat is None or len(self._flat) != manifest.num_bytes:
-                self._flat, self._is_lent = None, False
-                self._flat = torch.empty(manifest.num_bytes, dtype=torch.uint8)
-            places = views_of(self._flat, manifest).tensors
-            for name, tensor in snapshot.tensors.items():
-                places[name].copy_(tensor.detach())
+            if self._is_lent or self._num_bytes != manifest.num_bytes:
+                self._copy, self._num_bytes, self._is_lent = None, -1, False
+                self._copy = self._place(manifest.num_bytes)
+                self._num_bytes = manifest.num_bytes
+            for one in manifest.slices:
+                tensor = snapshot.tensors[one.name].detach()
+                if isinstance(self._copy, Tensor):
+                    _view(self._copy, one).copy_(tensor)
+                else:
+                    write_at(self._copy.fileno(), tensor, begin=one.begin)
             self._manifest = manifest
         return manifest
 
@@ -95,8 +120,31 @@ class StagingBuffer:
             if self._manifest is None:
                 return None
             self._is_lent = True
-            tensors = self.packed[1]
-            return PackedWeights.of(WeightSnapshot(version=self._manifest.version, tensors=tensors))
+            return PackedWeights.of(views_of(self._flat(), self._manifest))
+
+    def _place(self, num_bytes: int) -> Any:
+        on_disk, now, folder = self._on_disk, memory(), tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
+        if on_disk is None and now is not None:
+            on_disk = num_bytes > now.left // 8 and free > 2 * num_bytes
+        if not on_disk:
+            return torch.empty(num_bytes, dtype=torch.uint8)
+        if free < num_bytes:
+            raise ModelError(
+                f"{num_bytes / 2**20:.0f} MiB for a copy of the weights do not fit into {folder}, "
+                f"which has {free / 2**20:.0f} MiB left. Let TMPDIR name another folder, or set "
+                f"synchronizer.copy_on_disk: false."
+            )
+        logger.info("the copy of the weights for engines that come back is a file in %s", folder)
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 -- closed with this
+        file.truncate(num_bytes)
+        return file
+
+    def _flat(self) -> Tensor:
+        if isinstance(self._copy, Tensor):
+            return self._copy
+        # Mapped anew: a page that nobody has any more is the system's.
+        return map_descriptor(self._copy.fileno(), num_bytes=self._num_bytes)
 
 
 def manifest_of(snapshot: WeightSnapshot) -> WeightManifest:
@@ -108,11 +156,37 @@ def manifest_of(snapshot: WeightSnapshot) -> WeightManifest:
 
 def views_of(flat: Tensor, manifest: WeightManifest) -> WeightSnapshot:
     """Return the weights by name, as views of these bytes."""
-    tensors = {
-        one.name: flat[one.begin : one.end].view(getattr(torch, one.dtype)).view(one.shape)
-        for one in manifest.slices
-    }
+    tensors = {one.name: _view(flat, one) for one in manifest.slices}
     return WeightSnapshot(version=manifest.version, tensors=tensors)
+
+
+def stream_of(manifest: WeightManifest, make: Callable[[str], Tensor]) -> WeightSnapshot:
+    """Return the weights that a manifest tells of, each made by its name when it is read."""
+    like = views_of(torch.empty(manifest.num_bytes, dtype=torch.uint8, device="meta"), manifest)
+    return replace(like, tensors=TensorStream(like.tensors, make))
+
+
+def _view(flat: Tensor, one: _Slice) -> Tensor:
+    return flat[one.begin : one.end].view(getattr(torch, one.dtype)).view(one.shape)
+
+
+def write_at(descriptor: int, tensor: Tensor, *, begin: int) -> None:
+    """Write a tensor's bytes into an open file, from this byte on."""
+    left = memoryview(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+    while left:
+        num_written = os.pwrite(descriptor, left, begin)
+        begin, left = begin + num_written, left[num_written:]
+
+
+def map_descriptor(descriptor: int, *, num_bytes: int) -> Tensor:
+    """Return the bytes of an open file, uint8, only to be read; they stay when it is closed."""
+    if num_bytes == 0:
+        return torch.empty(0, dtype=torch.uint8)
+    # Not populated: that would hold Python's lock for half a second per GiB, and stop the beats.
+    pages = mmap.mmap(descriptor, num_bytes, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+    with warnings.catch_warnings():  # torch has no tensors that cannot be written to
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.frombuffer(pages, dtype=torch.uint8)  # keeps the pages as long as it is there
 
 
 def checksum(flat: Tensor) -> int:

@@ -1,13 +1,15 @@
 """Find out, before the first step, in which ways a model computes shared prefixes right.
 
 What a model could do follows from its layers; whether it does is tried: the gradient of a few
-tokens, computed in each way, must be that of the rows without sharing.
+tokens, computed in each way, must be that of the rows without sharing. It is the gradient of a
+large model's smallest weights (its norms), which passes through all layers and takes no memory.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +35,7 @@ logger = logging.getLogger(__name__)
 PAIRS_PER_WIDTH = 2.0  # pairs of tokens that cost as much as a token, by the model's width
 TOLERANCE = {"float32": 1e-4, "bfloat16": 5e-2}  # of a trial; wrong ways are off by 0.1 and more
 WINDOW = 4  # of the trial, so that a few tokens reach beyond it
+MOST_NUMBERS = 2**20  # of a gradient of the trial
 ROWS = {  # of the trial: for each way, rows that it computes as one
     "chain": ([7, 1, 6, 2, 5, 3, 4, 7, 6, 1], [7, 1, 6, 2, 5, 3, 4, 7, 6, 1, 2, 2, 5]),
     "cache": ([7, 1, 6, 2, 5, 3, 4, 7, 6, 1], [7, 1, 6, 2, 5, 3, 2, 2, 5]),
@@ -120,7 +123,9 @@ def _gradient(policy: Policy, rows: Sequence[list[int]], packs: Sequence[Pack]) 
         places = torch.tensor(numbers, device=policy.device)[inputs.rows_N], inputs.columns_N
         states_BRD = states_ND.new_zeros((*inputs.shape, states_ND.shape[1]))
         states_BRD = states_BRD.index_put(places, states_ND)
-        parameters = [p for p in policy.body.parameters() if p.requires_grad]
+        by_size = sorted((p for p in policy.body.parameters() if p.requires_grad), key=Tensor.numel)
+        sums = zip(by_size, accumulate(map(Tensor.numel, by_size)), strict=True)
+        parameters = [p for p, total in sums if total <= MOST_NUMBERS] or by_size[:1]
         if not parameters:
             return [states_BRD]
         draw = torch.Generator().manual_seed(0)

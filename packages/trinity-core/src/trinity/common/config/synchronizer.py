@@ -67,6 +67,9 @@ class SynchronizerConfig(StrictModel):
         gt=0,
     )
     group_name: str = other("rollout_weight_sync", "name of the process group", used_by=GROUPS)
+    copy_on_disk: bool | None = other(
+        None, "keep the copy for lost engines in a file; default: if it is large", used_by=GROUPS
+    )
     wait_for_checkpoint: bool = other(
         False, "wait until a checkpoint is written", used_by="sync method checkpoint"
     )

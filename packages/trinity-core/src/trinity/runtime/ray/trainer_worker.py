@@ -137,7 +137,8 @@ class TrainerWorker:
     def _weight_sender(self) -> WeightSender:
         from trinity.runtime.ray.weight_transfer import WeightSender  # brings torch
 
-        return WeightSender(self._snapshot, timeout_s=self._sync_timeout)
+        on_disk = self._context.config.synchronizer.copy_on_disk
+        return WeightSender(self._snapshot, timeout_s=self._sync_timeout, on_disk=on_disk)
 
     def _make_trainer(self, *, group: Any) -> None:
         """Make the trainer, and keep its samples if this is the process that does.

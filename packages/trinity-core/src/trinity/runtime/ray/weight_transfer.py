@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from trinity.synchronizer.channel import GroupSpec
     from trinity.synchronizer.staging import WeightManifest
 
+    Source = Callable[[], WeightSnapshot]
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +97,14 @@ class WeightSender(_Peer):
     Args:
         snapshot: gives the weights as they are.
         timeout_s: how long the others may wait for each other.
+        on_disk: ``synchronizer.copy_on_disk``.
     """
 
-    def __init__(self, snapshot: Callable[[], WeightSnapshot], *, timeout_s: float) -> None:
+    def __init__(self, snapshot: Source, *, timeout_s: float, on_disk: bool | None = None) -> None:
         super().__init__()
         self._snapshot = snapshot
         self._timeout_s = timeout_s
-        self._staging = StagingBuffer()
+        self._staging = StagingBuffer(on_disk=on_disk)
         self._shared = IpcStagingBuffer()
         self._rendezvous: Rendezvous | None = None  # stays as long as this process
 
