@@ -51,7 +51,8 @@ SIDE_BY_SIDE = (
 )
 
 IMPORTED_BY_TESTS = """
-import datasets, hypothesis, openai.types.chat, peft, ray, streamlit, uvicorn
+import datasets, hypothesis, httpx, math_verify, openai.types.chat, peft, ray, streamlit, uvicorn
+import tensorboard.backend.event_processing.event_accumulator
 import torch.distributed.checkpoint, torch.distributed.fsdp
 from transformers import AutoModelForCausalLM, AutoTokenizer
 import transformers.models.llama.modeling_llama, transformers.models.qwen2.modeling_qwen2

@@ -2,9 +2,9 @@
 
     python benchmarks/wrong_parts.py --audit warn --out wrong_parts.json
 
-The parts: ``tests/wrong_parts/parts``, written before the audit was designed;
-``tests/wrong_parts/second``, written from the pages of the kinds by somebody who had read neither
-the audit nor the first; and the mistakes of the conformance kit's own tests. Each goes through the
+The parts: ``wrong_run_parts/parts``, written before the audit was designed;
+``wrong_run_parts/second``, written from the pages of the kinds by somebody who had read neither the
+audit nor the first; and the mistakes of the conformance kit's own tests. Each goes through the
 checks of its kind, and through a run of 8 steps on a tiny model, each in a process of its own. The
 table says whether the kit, the audit (with the check that found it) or another error of the run
 found it, or nobody; and why a part that nobody finds is legal by its contract.
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
-OWN = REPOSITORY / "tests/wrong_parts/parts"
+OWN = REPOSITORY / "benchmarks/wrong_run_parts/parts"
 OF_KIT = REPOSITORY / "packages/trinity-testing/tests/wrong_plugin"
-SECOND = REPOSITORY / "tests/wrong_parts/second"
+SECOND = REPOSITORY / "benchmarks/wrong_run_parts/second"
 #: name of each plugin, and its files
 SETS = {"own": ("wrong-run", OWN), "second": ("wrong-again", SECOND), "kit": ("wrong", OF_KIT)}
 LIMIT_S = 300

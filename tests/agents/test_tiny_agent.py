@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import runpy
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ EXAMPLE = ROOT / "examples" / "agents"
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("agents")
-    command = [sys.executable, str(EXAMPLE / "prepare.py")]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
+    with chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["prepare.py"])
+        runpy.run_path(str(EXAMPLE / "prepare.py"), run_name="__main__")
     return folder
 
 

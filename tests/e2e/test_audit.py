@@ -12,7 +12,7 @@ from trinity_testing.fixtures import throwaway_plugin  # noqa: F401 -- a fixture
 
 pytestmark = pytest.mark.slow
 
-WRONG = Path(__file__).parents[1] / "wrong_parts"
+WRONG = Path(__file__).parents[2] / "benchmarks" / "wrong_run_parts"
 PARTS, SECOND = WRONG / "parts", WRONG / "second"
 
 

@@ -29,8 +29,15 @@ class EndingAdvantage(AdvantageFn):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["os._exit(0)", "sys.exit(0)"])
-@pytest.mark.parametrize("part", ["workflow", "advantage"])
+@pytest.mark.parametrize(
+    ("part", "end"),
+    [
+        ("workflow", "os._exit(0)"),
+        ("advantage", "sys.exit(0)"),
+        pytest.param("workflow", "sys.exit(0)", marks=pytest.mark.acceptance),
+        pytest.param("advantage", "os._exit(0)", marks=pytest.mark.acceptance),
+    ],
+)
 def test_a_part_that_ends_the_process_as_if_all_were_well_fails_the_run(
     part, end, config_dict, taskset, write_yaml, plugin_dir, trinity_forked, status_of
 ) -> None:
@@ -162,10 +169,11 @@ BUFFER = "buffer.trainer_input.experience_buffer"
             "Selector.get_indices",
             ["buffer.explorer_input.taskset.data_selector.selector_type=hangs"],
         ),
-        ("Monitor.log", ["monitor.monitor_type=hangs"]),
-        (
+        pytest.param("Monitor.log", ["monitor.monitor_type=hangs"], marks=pytest.mark.acceptance),
+        pytest.param(
             "Storage.read",
             [f"{BUFFER}.storage_type=hangs", f"{BUFFER}.max_read_timeout=2"],
+            marks=pytest.mark.acceptance,
         ),
     ],
 )

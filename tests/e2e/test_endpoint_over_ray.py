@@ -42,8 +42,9 @@ class AsksFromARunner(Workflow):
 
 
 @pytest.mark.ray
+@pytest.mark.acceptance
 def test_a_run_over_ray_trains_on_calls_by_http_and_has_a_judge_beside_it(
-    config_dict, taskset, write_yaml, a_process, tiny_model
+    config_dict, taskset, write_yaml, a_process, tiny_model, ray_cluster
 ) -> None:
     WORKFLOWS.register_module("asks_from_a_runner")(AsksFromARunner)
     taskset["default_workflow_type"] = "asks_from_a_runner"

@@ -230,6 +230,7 @@ def test_an_environment_that_cannot_close_is_told_once_and_stops_nothing(
     assert are_gone(pids())
 
 
+@pytest.mark.acceptance
 def test_a_run_that_is_stopped_at_once_leaves_no_environment(
     of_houses, trinity_forked, pids, status_of
 ) -> None:

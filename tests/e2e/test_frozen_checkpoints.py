@@ -28,12 +28,7 @@ FROZEN = Path(__file__).with_name("frozen_checkpoints")
 NAMES = sorted(path.name.partition(".")[0] for path in FROZEN.glob("*.tar.xz"))
 BY_TIME = {"fully_async_ledger"}  # its window lets a group that is ready overtake others
 SOME = {"explore", "fixed_overlapped", "fully_async_ledger"}  # one of each kind of storage
-OVER_RAY = [
-    "fully_async",
-    pytest.param("fixed_overlapped", marks=pytest.mark.acceptance),
-    pytest.param("explorer_driven", marks=pytest.mark.acceptance),
-    pytest.param("trainer_driven", marks=pytest.mark.acceptance),
-]
+OVER_RAY = ["fully_async", "fixed_overlapped", "explorer_driven", "trainer_driven"]
 MODEL = {"vocab": 259, "hidden": 8, "layers": 1, "heads": 2}
 
 
@@ -111,6 +106,7 @@ def test_a_run_that_was_broken_off_goes_on_as_it_did(unpack, go_on, name) -> Non
 
 
 @pytest.mark.ray
+@pytest.mark.acceptance
 @pytest.mark.parametrize("name", OVER_RAY)
 def test_over_ray_it_trains_the_same_experiences(unpack, go_on, ray_cluster, name) -> None:
     record = go_on(unpack(name), name=name)

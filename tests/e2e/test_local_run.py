@@ -27,7 +27,11 @@ def without_times(rows):
     ]
 
 
-def test_a_run_explores_trains_and_leaves_the_documented_files(config_dict, write_yaml) -> None:
+def test_a_run_leaves_the_documented_files_and_a_model_that_transformers_loads(
+    config_dict, write_yaml
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     result = trinity.run(load_config(write_yaml(config_dict)), local=True)
 
     assert result.status is RunStatus.FINISHED
@@ -40,13 +44,6 @@ def test_a_run_explores_trains_and_leaves_the_documented_files(config_dict, writ
     assert [row["step"] for row in metrics_of(result.directory, "trainer")] == [1, 2]
     status = json.loads((result.directory / "run.json").read_text())
     assert (status["status"], status["trained_experiences"]) == ("finished", 32)
-
-
-def test_the_trained_model_is_one_that_transformers_loads(config_dict, write_yaml) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    result = trinity.run(load_config(write_yaml(config_dict)), local=True)
-
     folder = result.stages[-1].checkpoint / "actor" / "huggingface"
     assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size > 0
     assert AutoTokenizer.from_pretrained(folder).chat_template
@@ -73,20 +70,6 @@ def test_an_engine_has_weights_of_its_own_where_the_trainers_are_taken_away(
     assert recorded[0] == recorded[1]
 
 
-def test_two_runs_with_one_seed_have_equal_metrics(config_dict, write_yaml, tmp_path) -> None:
-    recorded = []
-    for name in ("first", "second"):
-        result = trinity.run(load_config(write_yaml(config_dict | {"name": name})), local=True)
-        recorded.append(
-            [*metrics_of(result.directory, "explorer"), *metrics_of(result.directory, "trainer")]
-        )
-
-    first, second = (without_times(rows) for rows in recorded)
-    assert len(first) == 4
-    for one, other in zip(first, second, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)
-
-
 @pytest.mark.acceptance
 def test_two_seeds_sample_differently(config_dict, write_yaml) -> None:
     rewards = []
@@ -96,16 +79,6 @@ def test_two_seeds_sample_differently(config_dict, write_yaml) -> None:
         rewards.append([row["actor/grad_norm"] for row in metrics_of(result.directory, "trainer")])
 
     assert rewards[0] != rewards[1]
-
-
-def test_a_second_start_of_a_finished_run_says_so(config_dict, write_yaml, trinity) -> None:
-    path = write_yaml(config_dict)
-    first = trinity("run", "--local", "--config", str(path))
-    second = trinity("run", "--local", "--config", str(path))
-
-    assert first.code == 0, first.stderr
-    assert second.code == 0, second.stderr
-    assert "is finished" in second.stdout
 
 
 def test_a_longer_run_goes_on_where_the_shorter_one_ended(config_dict, write_yaml) -> None:
@@ -121,22 +94,6 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(config_dict, write_yam
     assert [row["step"] for row in other] == [1, 2, 3, 4]
     for left, right in zip(one, other, strict=True):
         assert left == pytest.approx(right, abs=1e-5)
-
-
-def test_explored_experiences_are_trained_by_another_run(config_dict, write_yaml, tmp_path) -> None:
-    stored = tmp_path / "experiences.jsonl"
-    buffer = {"name": "stored", "storage_type": "file", "path": str(stored)}
-    config_dict["buffer"]["trainer_input"] = {"experience_buffer": buffer}
-    explored = trinity.run(
-        load_config(write_yaml(config_dict | {"mode": "explore", "name": "explore"})), local=True
-    )
-    trained = trinity.run(
-        load_config(write_yaml(config_dict | {"mode": "train", "name": "train"})), local=True
-    )
-
-    assert explored.status is RunStatus.FINISHED
-    assert len(stored.read_text().splitlines()) == 32
-    assert [row["step"] for row in metrics_of(trained.directory, "trainer")] == [1, 2]
 
 
 def test_stages_hand_their_model_on(config_dict, write_yaml, tmp_path) -> None:

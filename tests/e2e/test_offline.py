@@ -70,21 +70,6 @@ def assert_each_once(run_dir, *, num=NUM):
     assert read_history(run_dir) == [steps[number] for number in sorted(steps)]
 
 
-def test_what_an_explorer_left_is_trained_once_and_the_run_ends(run, run_dir, capsys) -> None:
-    explored = run("explore")
-    trained = run("train")
-    said = capsys.readouterr().out
-
-    assert explored.status is trained.status is RunStatus.FINISHED
-    assert explored.directory == run_dir / "explorers/explorer"
-    assert [len(step) for step in read_history(run_dir)] == [12, 12, 8]
-    assert_each_once(run_dir)
-    assert "waits for" not in said
-    status = json.loads((run_dir / "run.json").read_text())
-    assert (status["train_steps"], status["total_steps"]) == (3, 3)
-    assert status["trained_experiences"] == NUM
-
-
 @pytest.mark.acceptance
 def test_it_is_what_is_trained_on_the_same_experiences_in_a_file(
     run, config_dict, write_yaml, run_dir, tmp_path
@@ -116,13 +101,19 @@ def test_a_second_start_says_that_it_is_finished_and_trains_nothing(run, run_dir
     assert kept == weights
 
 
-def test_what_others_explored_later_is_trained_where_more_steps_are_asked_for(run, run_dir) -> None:
+def test_what_explorers_left_is_trained_once_and_the_run_ends_until_more_steps_are_asked_for(
+    run, run_dir, capsys
+) -> None:
     run("explore")
-    run("train")
-    run("explore", "explorer.name=two")
+    trained = run("train")
+    status = json.loads((run_dir / "run.json").read_text())
+    assert (trained.status, status["train_steps"]) == (RunStatus.FINISHED, status["total_steps"])
+    explored = run("explore", "explorer.name=two")
+    assert explored.directory == run_dir / "explorers/two"
 
     run("train", "trainer.total_steps=9")
 
+    assert "waits for" not in capsys.readouterr().out
     assert [len(step) for step in read_history(run_dir)] == [12, 12, 8, 12, 12, 8]
     assert_each_once(run_dir, num=2 * NUM)
 
@@ -149,13 +140,18 @@ REPLACE = "trinity.runtime.record.checkpoint:CheckpointStore._replace"
 STOP = signal.SIGINT
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [(CLAIM, REPLACE), pytest.param((CLAIM, TRAIN, KEEP, REPLACE), marks=pytest.mark.acceptance)],
+    ids=len,
+)
 def test_a_trainer_that_is_stopped_and_killed_trains_nothing_twice(
-    run, dying, config_dict, write_yaml, run_dir
+    calls, run, dying, config_dict, write_yaml, run_dir
 ) -> None:
     run("explore")
     config = write_yaml(a_config(config_dict, "train"))
-    for at, call in ((CLAIM, 1), (TRAIN, 1), (KEEP, 1), (REPLACE, 1)):
-        killed = dying(config, at, call=call, side="after")
+    for at in calls:
+        killed = dying(config, at, call=1, side="after")
         assert killed["code"] == -signal.SIGKILL, killed["said"]
     stopped = dying(config, TRAIN, call=1, side="before", signal=STOP)
     assert stopped["code"] == 130, stopped["said"]

@@ -354,6 +354,7 @@ def test_a_task_that_is_debugged_prints_no_secret(
     assert found_in((ended.stdout + ended.stderr).encode()) == []
 
 
+@pytest.mark.acceptance
 def test_a_service_leaves_no_key_in_its_directory(
     planted, write_yaml, run_dir, tmp_path, tiny_model
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import trinity
 from trinity.common.config import load_config
@@ -99,32 +97,6 @@ def file_buffer(config_dict, tmp_path):
     return path
 
 
-def eids_of(path):
-    return [json.dumps(json.loads(line)["eid"]) for line in path.read_text().splitlines()]
-
-
-def test_an_explore_run_that_failed_goes_on_without_exploring_twice(
-    config_dict, run, file_buffer, monkeypatch
-) -> None:
-    from trinity.explorer.explorer import Explorer
-
-    explore_step = Explorer.explore_step
-
-    def fails_in_the_second_step(self, step):
-        if step == 2:
-            raise ValueError("a plugin broke")
-        return explore_step(self, step)
-
-    config_dict["mode"] = "explore"
-    monkeypatch.setattr(Explorer, "explore_step", fails_in_the_second_step)
-    with pytest.raises(TrinityError, match="explore step 2 failed"):
-        run(config_dict)
-    monkeypatch.setattr(Explorer, "explore_step", explore_step)
-
-    assert run(config_dict).status is RunStatus.FINISHED
-    assert len(eids_of(file_buffer)) == len(set(eids_of(file_buffer))) == 32
-
-
 @pytest.mark.acceptance
 def test_a_file_between_explorer_and_trainer_is_read_on_after_an_interrupt(
     config_dict, run, file_buffer, trained, stop_at
@@ -149,13 +121,6 @@ def test_a_raised_limit_of_train_steps_goes_on_with_what_was_explored(
 
     assert (result.stages[0].explore_steps, result.stages[0].train_steps) == (2, 2)
     assert [step for step, *_ in trained] == [1, 2]
-
-
-def test_more_epochs_make_a_finished_run_go_on(config_dict, run) -> None:
-    assert run(config_dict).stages[0].train_steps == 2
-    config_dict["buffer"]["total_epochs"] = 2
-
-    assert run(config_dict).stages[0].train_steps == 4
 
 
 def test_a_checkpoint_of_another_mode_is_refused(

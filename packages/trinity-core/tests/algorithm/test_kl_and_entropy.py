@@ -4,81 +4,10 @@ import math
 
 import pytest
 import torch
-from trinity.algorithm.entropy_loss_fn import DefaultEntropyLossFn, NoEntropyLossFn
 from trinity.algorithm.kl_fn import K2KLFn, NoKLFn
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
 from trinity.extend import get_manager
-
-GOLDEN_CASES = {
-    "test_estimates_agree_with_the_golden_cases": ("kl_entropy", "calculate_kl"),
-    "test_kl_losses_agree_with_the_golden_cases": ("kl_entropy", "kl_loss"),
-    "test_penalties_agree_with_the_golden_cases": ("kl_entropy", "kl_penalty_to_reward"),
-    "test_an_adaptive_coefficient_agrees_with_the_golden_cases": ("kl_entropy", "kl_controller"),
-    "test_entropy_losses_agree_with_the_golden_cases": ("kl_entropy", "entropy_loss/"),
-}
-
-KL_CLASSES = {"none": NoKLFn, "k2": K2KLFn, "adaptive": K2KLFn, "fixed": K2KLFn}
-ENTROPY_CLASSES = {"none": NoEntropyLossFn, "default": DefaultEntropyLossFn}
-
-
-def options(case):
-    named = ("adaptive", "kl_coef", "target_kl", "horizon", "entropy_coef")
-    return {name: case["args"][name] for name in named if name in case["args"]}
-
-
-def test_estimates_agree_with_the_golden_cases(case, inputs, assert_golden):
-    kl = KL_CLASSES[case["fn"]]().calculate_kl(inputs["logprob"], inputs["ref_logprob"])
-    kl.sum().backward()
-
-    assert_golden(kl=kl, grad_logprob_of_sum=inputs["logprob"].grad)
-
-
-def test_kl_losses_agree_with_the_golden_cases(case, inputs, assert_golden):
-    kl_fn = KL_CLASSES[case["fn"]](**options(case))
-    loss, metrics = kl_fn.calculate_kl_loss(
-        inputs["logprob"],
-        inputs["ref_logprob"],
-        inputs["action_mask"],
-        case["args"]["loss_agg_mode"],
-    )
-
-    (loss + 0.0 * inputs["logprob"].nan_to_num().clamp(-9, 9).sum()).backward()
-
-    assert_golden(loss=loss, metrics=metrics, grad_logprob=inputs["logprob"].grad)
-
-
-def test_penalties_agree_with_the_golden_cases(case, inputs, assert_golden):
-    kl_fn = KL_CLASSES[case["fn"]](**options(case))
-    batch = ExperienceBatch([], fields=inputs)
-
-    batch, metrics = kl_fn.apply_kl_penalty_to_reward(batch)
-
-    assert_golden(
-        token_level_rewards=batch["token_level_rewards"],
-        metrics=metrics,
-        kl_coef_after=kl_fn.kl_coef,
-    )
-
-
-def test_an_adaptive_coefficient_agrees_with_the_golden_cases(case, assert_golden):
-    kl_fn = K2KLFn(**{"adaptive": case["fn"] == "adaptive"} | options(case))
-    coefficients = []
-    for current_kl in case["inputs"]["current_kl"]:
-        kl_fn.update_kl_coef(current_kl, case["inputs"]["batch_size"])
-        coefficients.append(kl_fn.kl_coef)
-
-    assert_golden(kl_coef_sequence=coefficients)
-
-
-def test_entropy_losses_agree_with_the_golden_cases(case, inputs, assert_golden):
-    entropy_fn = ENTROPY_CLASSES[case["fn"]](**options(case))
-    loss, metrics = entropy_fn(
-        inputs["entropy"], inputs["action_mask"], loss_agg_mode=case["args"]["loss_agg_mode"]
-    )
-    (loss + 0.0 * inputs["entropy"].sum()).backward()
-
-    assert_golden(loss=loss, metrics=metrics, grad_entropy=inputs["entropy"].grad)
 
 
 def test_k2_of_a_difference_of_2_is_2():

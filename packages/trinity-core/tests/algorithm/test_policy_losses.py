@@ -11,28 +11,9 @@ from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
 from trinity.common.batch import Fields
 
-GOLDEN_CASES = {
-    "test_policy_losses_agree_with_the_golden_cases": ("policy_loss",),
-}
-
-CLASSES = {"ppo": PPOPolicyLossFn, "sft": SFTPolicyLossFn}
-
 
 def row(*values):
     return torch.tensor([values], dtype=torch.float64)
-
-
-def test_policy_losses_agree_with_the_golden_cases(case, inputs, assert_golden):
-    loss_fn = CLASSES[case["fn"]](**case["args"])
-    fields = Fields(inputs)
-
-    loss, metrics = loss_fn(**arguments_from(loss_fn, fields))
-    loss.backward()
-
-    assert_golden(loss=loss, grad_logprob=inputs["logprob"].grad)
-    assert metrics.keys() >= case["outputs"].get("metrics", {}).keys()
-    if "metrics" in case["outputs"]:
-        assert_golden(metrics={name: metrics[name] for name in case["outputs"]["metrics"]})
 
 
 def test_a_ratio_of_2_with_a_good_token_is_clipped_at_1_2():

@@ -186,7 +186,10 @@ def test_a_workflow_that_blocks_the_loop_does_not_stop_the_others(world):
     release.set()
 
 
-@pytest.mark.parametrize("where", ["thread", "loop", "executor"])
+@pytest.mark.parametrize(
+    "where",
+    ["thread", *(pytest.param(one, marks=pytest.mark.acceptance) for one in ("loop", "executor"))],
+)
 def test_the_program_keeps_its_exit_code_beside_what_hangs_in_torch(where):
     program = f"""
 import asyncio, sys, threading, torch

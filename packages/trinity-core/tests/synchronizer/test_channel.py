@@ -157,7 +157,9 @@ def test_who_waits_for_the_others_can_be_told_to_leave(tmp_path) -> None:
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.acceptance)]
+)
 def test_one_that_is_lost_on_the_way_breaks_it_off_for_the_others(tmp_path, others, how) -> None:
     # 40 MB: more than the sockets between hold, so that somebody is in the midst of it
     staging, manifest = an_outbox(num_floats=10_000_000)

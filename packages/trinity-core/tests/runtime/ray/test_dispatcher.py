@@ -212,12 +212,19 @@ def test_a_runner_that_dies_in_mid_run_does_its_runs_again(
     assert "runner-0 was lost: killed; its 5 rollout requests are queued again" in caplog.text
 
 
-@pytest.mark.parametrize("two", ["drop", "fail"], indirect=True)
-@pytest.mark.parametrize("lost", ["runner", "engine"])
 @pytest.mark.parametrize(
-    "how", [{}, {"is_final": True}, {"fault": ModelError("no memory is left")}],
-    ids=["is away", "is gone for good", "is not built again"],
-)  # fmt: skip
+    ("two", "lost", "how"),
+    [
+        pytest.param("drop", "runner", {}, id="runner is away"),
+        pytest.param("fail", "engine", {}, id="engine is away"),
+        pytest.param("drop", "engine", {"is_final": True}, id="engine is gone for good"),
+        pytest.param(
+            *("fail", "runner", {"fault": ModelError("no memory is left")}),
+            id="runner is not built again",
+        ),
+    ],
+    indirect=["two"],
+)
 def test_what_one_that_is_lost_was_to_run_others_run(
     two, workers, local, lost, how, caplog
 ) -> None:
@@ -249,7 +256,7 @@ def test_where_all_engines_are_lost_each_is_waited_for_as_the_only_one_is(
     def lose_both_for_a_while():
         for engine in engines:
             lose(engine)
-        time.sleep(3.0)
+        time.sleep(1.5)
         for engine in engines:
             engine.fault = None
 
