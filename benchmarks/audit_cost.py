@@ -68,15 +68,15 @@ def main() -> None:
 
 def watch(spent: list[float]) -> None:
     """Count the CPU time of the thread inside of the audit's functions."""
-    from trinity.common import weight_digest
+    from trinity.common.ports import trainer
     from trinity.runtime import audit, audited_rows
-    from trinity.trainer import step_audit
+    from trinity.trainer.algorithm_parts import StepAudit
 
-    owners = [audited_rows.RowAudit, audit.Audit, step_audit.StepAudit]
+    owners = [audited_rows.RowAudit, audit.Audit, StepAudit]
     for owner in owners:
         for name in NAMES[owner.__name__]:
             setattr(owner, name, timed(getattr(owner, name), spent))
-    audit.digest_of = timed(weight_digest.digest_of, spent)  # type: ignore[attr-defined]
+    audit.digest_of = timed(trainer.digest_of, spent)  # type: ignore[attr-defined]
 
 
 def timed(function: Callable[..., Any], spent: list[float]) -> Callable[..., Any]:

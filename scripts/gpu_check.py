@@ -272,7 +272,7 @@ def flex_attention(_sizes: dict[str, int]) -> str:
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     from torch.nn.functional import scaled_dot_product_attention
-    from trinity.trainer.tree_attention import tree_mask
+    from trinity.trainer.prefix_tree import tree_mask
 
     length, prompt, replies = 4096, 1024, 12  # a prompt, and twelve replies of 256 tokens
     each = (length - prompt) // replies

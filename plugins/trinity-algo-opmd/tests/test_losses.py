@@ -8,8 +8,7 @@ from typing import get_args
 import pytest
 import torch
 from trinity.algorithm.fields import arguments_from
-from trinity.algorithm.normalizer import weight_of_part
-from trinity.algorithm.ops import LossAggMode
+from trinity.algorithm.ops import LossAggMode, weight_of_part
 from trinity.common.batch import Fields
 from trinity_algo_opmd.loss import OPMDPolicyLossFn
 from trinity_algo_opmd.sppo import SPPOPolicyLossFn

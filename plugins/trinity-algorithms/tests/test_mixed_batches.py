@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trinity.algorithm.normalizer import weight_of_part
+from trinity.algorithm.ops import weight_of_part
 from trinity.buffer.queue import QueueStorage
 from trinity.common.batch import ExperienceBatch
 from trinity.common.config import ExperienceBufferConfig

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from trinity.algorithm.fields import arguments_from, with_whole
-from trinity.algorithm.normalizer import weight_of_part
+from trinity.algorithm.ops import weight_of_part
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
 from trinity.common.batch import Fields
 from trinity.extend import get_manager

@@ -212,6 +212,17 @@ def test_words_of_a_command_that_are_folders_are_those_of_the_sandbox(tmp_path):
     assert shown == [(script, "/agent/1/agent.py")]
 
 
+def test_a_home_in_a_command_is_of_this_machine_only_where_the_file_is_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "agent.py").write_text("")
+    words, shown = HarborSettings.of(
+        {"command": ["sh", "~/agent.py", "~/inside.sh"]}
+    ).agent_command()
+
+    assert words == ["sh", "/agent/1/agent.py", "~/inside.sh"]
+    assert shown == [(tmp_path / "agent.py", "/agent/1/agent.py")]
+
+
 def test_the_whole_machine_is_not_shown():
     with pytest.raises(ConfigError, match="every file of this machine"):
         HarborSettings.of({"command": ["sh"], "binds": ["/usr/.."]})

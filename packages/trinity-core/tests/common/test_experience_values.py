@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from trinity.common.experience_values import as_tensor
+from trinity.common.value_checks import as_tensor
 
 GIVEN = {
     "whole": [3, 1, 2],

@@ -15,7 +15,7 @@ from trinity.common.experience import Experience
 from trinity.common.models.auxiliary import ExternalModel, wrapper_of
 from trinity.common.rewards import RewardFn
 from trinity.common.rewards.calling import scores_of
-from trinity.common.size_limits import MAX_INFO, MAX_MESSAGE, MAX_REPLY, check_info
+from trinity.common.value_checks import MAX_INFO, MAX_MESSAGE, MAX_REPLY, check_info
 from trinity.common.workflows.workflow import reward_of
 from trinity.errors import WorkflowError
 from trinity.explorer.failure import failure_of, traceback_text

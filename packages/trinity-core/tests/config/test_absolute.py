@@ -46,7 +46,10 @@ def test_paths_in_arguments_of_components_are_below_the_home_too(
     a_run, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    arguments = "{data: ~/games, binds: [~/tools, /usr/share], deep: {one: ~/two}, mark: '~', n: 3}"
+    arguments = (
+        "{data: ~/games, binds: [~/tools, /usr/share], deep: {one: ~/two}, mark: '~', n: 3, "
+        "command: [sh, ~/inside.sh]}"
+    )
 
     config = load_config(
         a_run(), overrides=[f"buffer.explorer_input.taskset.workflow_args={arguments}"]
@@ -58,4 +61,5 @@ def test_paths_in_arguments_of_components_are_below_the_home_too(
         "deep": {"one": f"{tmp_path}/two"},
         "mark": "~",
         "n": 3,
+        "command": ["sh", "~/inside.sh"],  # which may run in a container
     }

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trinity.common.ports import WeightSnapshot, WeightVersion
+from trinity.common.ports.trainer import differing, digest_of
 from trinity.common.ports.weights import LORA_A, LORA_B
-from trinity.common.weight_digest import differing, digest_of
 from trinity.engines.adapted_weights import AdaptedWeights
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.errors import ModelError

@@ -135,6 +135,25 @@ def test_a_plugin_that_is_left_out_serves_nothing(serve):
         importlib.import_module("trinity.toolbox.hammers")
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "place"),
+    [
+        ("trinity.algorithm.normalizer", "weight_of_part", "trinity.algorithm.ops"),
+        ("trinity.common.experience_values", "TokenLimits", "trinity.common.value_checks"),
+        ("trinity.common.size_limits", "shortened", "trinity.common.value_checks"),
+        ("trinity.common.weight_digest", "digest_of", "trinity.common.ports.trainer"),
+    ],
+)
+def test_a_plugin_may_import_names_from_where_they_were(path, name, place, site):
+    site.plugin("earlier", f"from {path} import {name}\n")
+    manager = site.discover()
+
+    [record] = [one for one in manager.records if one.name == "earlier"]
+
+    assert record.state == "ok", record
+    assert getattr(importlib.import_module(path), name).__module__ == place
+
+
 def test_a_hook_that_returns_something_else_is_named(site, capsys):
     site.plugin("odd", SERVES.format(served="{'trinity.toolbox': 7}"))
 

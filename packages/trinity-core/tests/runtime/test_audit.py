@@ -7,11 +7,11 @@ import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.common.config import Config
 from trinity.common.experience import EID, Experience
-from trinity.common.weight_digest import differing, digest_of
+from trinity.common.ports.trainer import differing, digest_of
 from trinity.extend import get_manager
 from trinity.runtime.audit import Audit, AuditError
 from trinity.runtime.audited_rows import RowAudit
-from trinity.trainer.step_audit import StepAudit
+from trinity.trainer.algorithm_parts import StepAudit
 
 
 def row(task=0, *, version=0):

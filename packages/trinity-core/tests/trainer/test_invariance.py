@@ -139,7 +139,7 @@ def loss_gradient(parts, fields, cut):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_critics_loss_divides_by_what_the_trainer_weighs(mode):
-    from trinity.algorithm.normalizer import normalizer_of_mode, weight_of_part
+    from trinity.algorithm.ops import normalizer_of_mode, weight_of_part
 
     fields = some_fields(5, is_mixed=False)
 

@@ -11,8 +11,7 @@ from trinity.trainer.microbatch import (
     plan_microbatches,
     plan_packs,
 )
-from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row, pack_rows
-from trinity.trainer.tree_attention import tree_mask
+from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row, pack_rows, tree_mask
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=40)
 

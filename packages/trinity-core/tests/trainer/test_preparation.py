@@ -9,7 +9,7 @@ import pytest
 import torch
 from trinity.common.batch import ExperienceBatch
 from trinity.common.experience import Experience
-from trinity.common.experience_values import TokenLimits
+from trinity.common.value_checks import TokenLimits
 from trinity.errors import DataError
 from trinity.trainer.microbatch import plan_packs
 from trinity.trainer.prefix_tree import rows_of

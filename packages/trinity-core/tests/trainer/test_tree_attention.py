@@ -11,9 +11,14 @@ from trinity.errors import NotSupportedYetError
 from trinity.trainer import sharing_trial
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.policy import Policy, Wanted
-from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row, pack_rows, rows_of
+from trinity.trainer.prefix_tree import (
+    PrefixSharing,
+    hidden_states,
+    one_pack_per_row,
+    pack_rows,
+    rows_of,
+)
 from trinity.trainer.sharing_trial import find_prefix_sharing
-from trinity.trainer.tree_attention import hidden_states
 
 WINDOW = 6
 MIXED = {
@@ -144,7 +149,7 @@ def test_a_way_that_gives_another_gradient_is_not_taken(monkeypatch, most):
     monkeypatch.setattr(sharing_trial, "MOST_NUMBERS", most)
     sharing_trial._found.clear()
     monkeypatch.setattr(
-        "trinity.trainer.tree_attention.masks_of", lambda body, mask_P1LL, positions_PL: mask_P1LL
+        "trinity.trainer.prefix_tree.masks_of", lambda body, mask_P1LL, positions_PL: mask_P1LL
     )  # a tree whose windows are forgotten
 
     ways = find_prefix_sharing(a_policy("gemma3 with windows")).ways

@@ -105,12 +105,13 @@ class HarborSettings:
     def agent_command(self) -> tuple[list[str], list[tuple[Path, str]]]:
         """Return the command as it runs inside, and the files that it needs there.
 
-        Words that name files of this machine are shown below ``/agent``; a folder is one of the
-        sandbox, or among ``binds``. ``python`` is the one that this runs in, with its packages.
+        Words that name files of this machine (``~/`` is its user's home) are shown below
+        ``/agent``; others stay as they are written, and a folder is one of the sandbox, or among
+        ``binds``. ``python`` is the one that this runs in, with its packages.
         """
         words, shown = [], []
         for place, word in enumerate(self.command):
-            path = Path(word)
+            path = Path(word).expanduser() if word.startswith("~/") else Path(word)
             if place == 0 and word in {"python", "python3"}:
                 words.append("python3")
             elif path.is_file() and (place > 0 or "/" in word):

@@ -41,7 +41,8 @@ class AgentCommand:
                 f"workflow_args.command is {command!r:.80}. Give a list of words, such as "
                 f"[python, my_agent.py]."
             )
-        self._words = [str(word) for word in command]
+        words = [str(word) for word in command]
+        self._words = [os.path.expanduser(one) if one.startswith("~/") else one for one in words]
         self._shown = " ".join(self._words)
         if self._words[0] in {"python", "python3"}:
             self._words[0] = sys.executable  # the one that this runs in

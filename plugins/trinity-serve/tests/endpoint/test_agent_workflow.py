@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import openai
@@ -203,6 +204,15 @@ def test_closing_ends_a_command_and_what_it_started(workflow_of, tmp_path):
 
     assert len(failures) == 1
     _wait_until_gone(pid)
+
+
+def test_a_home_in_a_command_is_that_of_the_user(workflow_of, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "agent.py").write_text("import sys; open(sys.argv[1], 'w').write('it ran')")
+    with suppress(WorkflowError):  # it asked nothing
+        workflow_of("x", command=["python", "~/agent.py", "~/said"]).run()
+
+    assert (tmp_path / "said").read_text() == "it ran"
 
 
 def test_a_killed_runner_leaves_no_command_behind(tmp_path):

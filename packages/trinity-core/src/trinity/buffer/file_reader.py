@@ -53,7 +53,6 @@ class FileReader:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Return where it stands."""
         return {"position": self._num_given, "selector": self._selector.state_dict()}
 
     def stand_at(self, place: dict[str, Any]) -> None:
@@ -64,7 +63,6 @@ class FileReader:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all epochs are over."""
         return self.num_left <= 0
 
     def next_experience(self) -> Experience:

@@ -189,7 +189,6 @@ def _loaded(value: Any) -> Any:
 
 
 def has_pair(row: Row, *, keys: FormatConfig) -> bool:
-    """Return whether the row has a preferred and another answer."""
     return {keys.chosen_key, keys.rejected_key} <= row.keys()
 
 

@@ -40,11 +40,9 @@ class Selector(ABC):
         """Take note of how the tasks of these rows went; most orders do not care."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position."""
         return {"position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position."""
         self.position = state["position"]
 
 

@@ -59,7 +59,6 @@ class StepFile:
             ) from e
 
     def close(self) -> None:
-        """Accept no more."""
         self._is_closed = True
 
     def _whole_steps(self) -> int:
@@ -130,7 +129,6 @@ class RolloutFile:
         self._file.write(experiences)
 
     def close(self) -> None:
-        """Accept no more."""
         self._file.close()
 
     def _turn_over(self) -> None:

@@ -97,7 +97,6 @@ class Taskset:
         return values
 
     def tasks(self) -> list[Task]:
-        """Return the tasks of all rows, in order."""
         return [self.task(number) for number in range(len(self))]
 
 
@@ -139,7 +138,6 @@ class TaskSource:
         self._kept: tuple[int, list[int]] = (-1, [])
 
     def __len__(self) -> int:
-        """Return the number of tasks of one epoch."""
         return sum(len(taskset) for taskset in self.tasksets)
 
     @property

@@ -15,8 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from trinity.common.experience_values import as_tensor, is_of, token_ids, whole_number
-from trinity.common.size_limits import shortened
+from trinity.common.value_checks import as_tensor, is_of, shortened, token_ids, whole_number
 from trinity.errors import DataError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from trinity.common.ports.trainer import digest_of
 from trinity.common.ports.weights import LORA_A, LORA_B
-from trinity.common.weight_digest import digest_of
 from trinity.engines.model import copy_weights
 from trinity.errors import ModelError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
 
 
 class AdaptedWeights:

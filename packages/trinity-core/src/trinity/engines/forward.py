@@ -78,7 +78,6 @@ class Forwards:
         return self._kernels is not None and self._kernels.has_attention
 
     def in_use(self) -> AbstractContextManager[None]:
-        """Return the block in which the forwards are made."""
         return nullcontext() if self._kernels is None else self._kernels.in_use()
 
     def prefill(self, prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, DynamicCache]:

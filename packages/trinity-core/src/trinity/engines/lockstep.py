@@ -129,7 +129,6 @@ class LockstepBarrier:
             self._runs.began(key, now=time.monotonic())
 
     def run_ended(self, key: RunKey) -> None:
-        """Note that the run is over."""
         with self._changed:
             self._runs.ended(key)
             if self._first or self._opened or self._compiling:
@@ -177,18 +176,15 @@ class LockstepBarrier:
 
     @property
     def num_waiting(self) -> int:
-        """Return how many requests were not taken."""
         with self._changed:
             return len(self._first) + len(self._opened) + len(self._free)
 
     @property
     def has_jobs(self) -> bool:
-        """Return whether a job waits for the batch to end."""
         return bool(self._jobs)
 
     @property
     def has_urgent(self) -> bool:
-        """Return whether a job waits for the step to end."""
         return bool(self._urgent)
 
     def take_urgent(self) -> list[Callable[[], None]]:
@@ -316,7 +312,6 @@ class ActiveRollouts:
 
     @property
     def num_active(self) -> int:
-        """Return how many runs began and have not ended."""
         return len(self._active)
 
     @property
@@ -326,11 +321,9 @@ class ActiveRollouts:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether no active run is away."""
         return not self._away
 
     def is_active(self, key: RunKey) -> bool:
-        """Return whether the run of a request began and has not ended."""
         return _run_of(key) in self._active
 
     def began(self, key: RunKey, *, now: float) -> None:
@@ -383,7 +376,6 @@ class ActiveRollouts:
 
 
 def is_first(key: RunKey) -> bool:
-    """Return whether this is the request that a run begins with."""
     return key.request == 0 and key.attempt == 1
 
 

@@ -58,7 +58,6 @@ class RequestQueue:
         self._asks: deque[tuple[Ask, deque[Row]]] = deque()
 
     def __len__(self) -> int:
-        """Return how many requests have rows here."""
         return len(self._asks)
 
     def add(self, taken: Iterable[QueuedRequest]) -> None:
@@ -178,12 +177,10 @@ class RequestLoop:
 
     @property
     def num_open(self) -> int:
-        """Return how many requests were taken and have no answer."""
         return len(self._open)
 
     @property
     def has_waiting(self) -> bool:
-        """Return whether something was taken that has no place in a batch yet."""
         return len(self._backlog) > 0
 
     def take(self, requests: Sequence[QueuedRequest]) -> None:
@@ -210,7 +207,6 @@ class RequestLoop:
         self._resolve(outcomes)
 
     def fail_all(self, error: ModelError) -> None:
-        """Answer all that is open with the error."""
         self._resolve([(waiting, error) for waiting in self._open])
 
     def _swapped(self, batch: Batch) -> list[Row]:

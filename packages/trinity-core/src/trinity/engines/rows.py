@@ -52,7 +52,6 @@ class Ask:
         return self.waiting.request
 
     def completions(self) -> list[Completion]:
-        """Return the completions in the order of the samples."""
         return [reply for _, reply in sorted(self.replies.items())]
 
 
@@ -89,7 +88,6 @@ class Row:
 
     @property
     def num_left(self) -> int:
-        """Return how many tokens it may still get."""
         return self.limit - len(self.tokens)
 
     def begin_anew(self) -> None:

@@ -39,7 +39,6 @@ class Scoring:
         return asked.future
 
     def run(self, module: PreTrainedModel) -> None:
-        """Score what waits."""
         while self._asked:
             asked = self._asked.popleft()
             if not asked.future.set_running_or_notify_cancel():
@@ -52,7 +51,6 @@ class Scoring:
                 asked.future.set_result(scores)
 
     def fail(self, error: ModelError) -> None:
-        """Fail what waits."""
         while self._asked:
             asked = self._asked.popleft()
             if asked.future.set_running_or_notify_cancel():

@@ -111,17 +111,14 @@ class SlotCache(Cache):
 
     @property
     def first(self) -> int:
-        """Return the first column that the model is shown."""
         return self._place.first
 
     @property
     def column(self) -> int:
-        """Return the column that the next step writes."""
         return self._place.column
 
     @property
     def column_capacity(self) -> int:
-        """Return how many columns the buffers have."""
         return self._place.column_capacity
 
     def reserve(self, *, rows: int, width: int, steps: int) -> None:
@@ -160,7 +157,6 @@ class SlotCache(Cache):
         place.rows = rows.stop
 
     def advance(self) -> None:
-        """Go to the next column."""
         self._place.column += 1
 
     def keep(self, order: Sequence[int]) -> None:

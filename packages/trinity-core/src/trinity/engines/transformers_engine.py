@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         WeightSnapshot,
         WeightVersion,
     )
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.engines.forward import RowAdapters
 
 _CLOSE_TIMEOUT_S = 30.0
@@ -155,12 +155,10 @@ class TransformersEngine(RolloutEngine):
 
     @property
     def busy_s(self) -> float:
-        """Return how many seconds the engine has spent on generating."""
         return self._answering.busy_s
 
     @property
     def num_open(self) -> int:
-        """Return how many requests have no answer and were not given up."""
         return self._gate.num_waiting + self._answering.num_open
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:

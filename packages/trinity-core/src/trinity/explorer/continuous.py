@@ -167,18 +167,15 @@ class ContinuousExplorer(Explorer):
 
     @property
     def is_out(self) -> bool:
-        """Return whether no group runs, and none will begin."""
         with self._changed:
             is_wanted = self._buffer.num_wanted < self._most_wanted and not self._is_out
             return not (self._buffer.num_running or is_wanted)
 
     def check(self) -> None:
-        """Raise what the thread failed by that follows the groups."""
         if self._error is not None:
             raise self._error
 
     def tell_the_rest(self) -> None:
-        """Say what was dropped after the last step."""
         self._metrics.tell_the_rest()
 
     def state_dict(self) -> dict[str, Any]:

@@ -28,7 +28,6 @@ class EventLoopThread:
         self._lock = threading.Lock()
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Start a coroutine on the loop."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -57,7 +56,6 @@ class EventLoopThread:
         return True
 
     def close(self) -> None:
-        """Stop the loop; safe to call twice."""
         with self._lock:
             loop, self._loop = self._loop, None
             executor, self._executor = self._executor, None

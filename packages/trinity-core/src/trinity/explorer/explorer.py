@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trinity.common.metrics import Metrics, aggregate
 from trinity.explorer.finish import one_time_warnings, without_cut_runs
+from trinity.explorer.group_metrics import evaluation_metrics
 from trinity.explorer.groups import (
     FailedAttempts,
     FailureWatch,
     check_failures,
+    counts_of,
     experiences_of,
     kept_groups,
+    run_metrics,
     tell_failures,
     tell_retries,
 )
-from trinity.explorer.metrics import counts_of, evaluation_metrics, run_metrics
 from trinity.explorer.requests import RolloutResult, by_order, requests_of, workflow_info
 
 if TYPE_CHECKING:
@@ -176,7 +178,6 @@ class Explorer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
         if self._tasks is not None and state.get("tasks"):
             self._tasks.load_state_dict(state["tasks"])
         self._watch.load_state_dict(state.get("recent_runs", []))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.outcome import Outcome, RunFailure
 from trinity.common.secrets import masked
-from trinity.common.size_limits import bounded, shortened
+from trinity.common.value_checks import bounded, shortened
 from trinity.common.workflows import Workflow
 from trinity.errors import (
     BadTaskError,
@@ -28,12 +28,13 @@ from trinity.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from traceback import FrameSummary
 
     from trinity.explorer.requests import RolloutRequest
 
 
+SHOWN_FAILURES = 3  # kinds of failure
 # Every run would meet these, and repeating helps nobody: the user must change something.
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
 
@@ -134,6 +135,35 @@ def _own_files(cls: type[Workflow]) -> set[str]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def failure_lines(failed: Sequence[tuple[RunFailure, int]]) -> list[str]:
+    """Return a line for each kind of failure: the first run that met it, and how many did."""
+    kinds: dict[tuple[str, ...], list[tuple[RunFailure, int]]] = {}
+    for failure, count in failed:
+        kinds.setdefault(kind_of_failure(failure), []).append((failure, count))
+    lines = [_line(alike) for alike in kinds.values()]
+    num_others = len(lines) - SHOWN_FAILURES
+    if num_others > 0:
+        kinds_of = "kind" if num_others == 1 else "kinds"
+        lines[SHOWN_FAILURES:] = [f"and {num_others} other {kinds_of} of failure, in trinity.log"]
+    return lines
+
+
+def kind_of_failure(failure: RunFailure) -> tuple[str, ...]:
+    """Return what equal failures have in common; numbers in a message may differ."""
+    message = re.sub(r"\d+", "0", failure.message)
+    return failure.outcome.value, failure.plugin, failure.workflow, failure.where, message
+
+
+def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
+    """Return the first failure of a kind, and how many more runs met it."""
+    first = alike[0][0]
+    num_others = (
+        sum(count for _, count in alike) - 1
+    )  # a request of several runs fails as one, and names the first
+    runs = "run" if num_others == 1 else "runs"
+    return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
 
 
 TRACEBACKS = "trinity.traceback"  # the logger of what stands in the log and is not handed on

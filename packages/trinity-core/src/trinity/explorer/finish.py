@@ -11,10 +11,9 @@ from weakref import WeakValueDictionary
 import torch
 
 from trinity.common.experience import EID, Experience
-from trinity.common.experience_values import TokenLimits
 from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.secrets import masked, masked_values
-from trinity.common.size_limits import MAX_NAME, check_info, shortened
+from trinity.common.value_checks import MAX_NAME, TokenLimits, check_info, shortened
 from trinity.common.workflows.workflow import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
 from trinity.explorer.failure import not_judged

@@ -1,4 +1,4 @@
-"""The metrics of groups that begin and end one by one, from one train step to the next."""
+"""The metrics of evaluations, and of groups that begin and end one by one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import re
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.metrics import Metrics, aggregate, merge
 from trinity.explorer.finish import ENGINE
-from trinity.explorer.groups import experiences_of, is_cut
-from trinity.explorer.metrics import counts_of, run_metrics
+from trinity.explorer.groups import counts_of, experiences_of, is_cut, run_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from trinity.common.experience import Experience
     from trinity.explorer.requests import RolloutResult
@@ -136,7 +135,6 @@ class StepMetrics:
             self.patience_s = PATIENCE_S
 
     def waited_s(self) -> float:
-        """Return how long somebody has waited for it."""
         return time.monotonic() - self._waits_since
 
     def runs(self, *, num_running: int) -> None:
@@ -231,7 +229,6 @@ class StepMetrics:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
         self._groups = {number: GroupMetrics(**group) for number, group in state["waiting"]}
         self._dropped = [GroupMetrics(**group) for group in state["dropped"]]
         self._num_forgotten = state.get("num_forgotten", 0)
@@ -246,4 +243,56 @@ def _sums(rows: Sequence[Mapping[str, float]]) -> Metrics:
     return {
         name: sum(row.get(name, 0.0) for row in rows)
         for name in dict.fromkeys(name for row in rows for name in row)
+    }
+
+
+_DETAILS: dict[str, Callable[[Sequence[float]], float]] = {
+    "mean": fmean,
+    "std": pstdev,
+    "max": max,
+    "min": min,
+}
+
+
+def evaluation_metrics(
+    results: Sequence[RolloutResult], *, prefix: str, repeat_times: int, is_detailed: bool = False
+) -> Metrics:
+    """Return the statistics of each metric over the k runs of a task, averaged over the tasks.
+
+    ``mean@k``; with k > 1 also ``std@k`` (of the population), ``best@k`` and ``worst@k``. A failed
+    run has no metrics: it is left out and counted in ``failed_runs``. With ``is_detailed`` also
+    ``mean``, ``std``, ``max`` and ``min`` over all runs.
+    """
+    metrics: Metrics = {
+        f"{prefix}/failed_runs": float(sum(r.failure is not None for r in results)),
+        f"{prefix}/num_tasks": float(len({r.request.key.task for r in results})),
+    }
+    for name, by_task in _by_metric_and_task(results).items():
+        for statistic, value in _statistics(by_task.values(), repeat_times=repeat_times).items():
+            metrics[f"{prefix}/{name}/{statistic}@{repeat_times}"] = value
+        if is_detailed:
+            runs = [value for values in by_task.values() for value in values]
+            for label, function in _DETAILS.items():
+                metrics[f"{prefix}/{name}/{label}"] = function(runs)
+    return metrics
+
+
+def _by_metric_and_task(results: Iterable[RolloutResult]) -> dict[str, dict[int, list[float]]]:
+    collected: dict[str, dict[int, list[float]]] = {}
+    for result in results:
+        for row in run_metrics(result):
+            for name, value in row.items():
+                collected.setdefault(name, {}).setdefault(result.request.key.task, []).append(value)
+    return collected
+
+
+def _statistics(tasks: Iterable[Sequence[float]], *, repeat_times: int) -> Mapping[str, float]:
+    groups = list(tasks)
+    if repeat_times == 1:
+        return {"mean": fmean(map(fmean, groups))}
+    return {
+        "mean": fmean(map(fmean, groups)),
+        "std": fmean(map(pstdev, groups)),
+        "best": fmean(map(max, groups)),
+        "worst": fmean(map(min, groups)),
     }

@@ -1,28 +1,28 @@
-"""Which runs of a step are trained on."""
+"""Which runs of a step are trained on, their metrics, and when failures end the run."""
 
 from __future__ import annotations
 
 import logging
-import re
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.common.outcome import Outcome
 from trinity.errors import RunFailedError
+from trinity.explorer.failure import failure_lines, kind_of_failure
 from trinity.explorer.requests import RolloutResult, by_order
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from trinity.common.experience import Experience
+    from trinity.common.metrics import Metrics
     from trinity.common.outcome import RunFailure
 
 
 logger = logging.getLogger(__name__)
 
 MIN_RUNS_OF_A_GROUP = 2  # fewer have nothing to be compared with
-SHOWN_FAILURES = 3  # kinds of failure
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +54,6 @@ def kept_groups(results: Sequence[RolloutResult]) -> Kept:
 
 
 def is_cut(result: RolloutResult) -> bool:
-    """Return whether nobody wanted to wait for a run any longer."""
     return result.failure is not None and result.failure.is_cut
 
 
@@ -85,7 +84,7 @@ def check_failures(
             [
                 f"{num_failed} of {num_runs} rollouts failed{also}, and explorer.max_failed_ratio "
                 f"is {max_failed_ratio:g}:",
-                *(f"  {line}" for line in _told(failed)),
+                *(f"  {line}" for line in failure_lines(failed)),
                 "Correct the workflow, or raise explorer.max_failed_ratio.",
             ]
         )
@@ -98,7 +97,7 @@ def tell_failures(results: Sequence[RolloutResult], *, what: str) -> None:
     if failed:
         num_failed = _num_runs(failed)
         words = "rollout" if num_failed == 1 else "rollouts"
-        lines = "".join(f"\n  {line}" for line in _told(failed))
+        lines = "".join(f"\n  {line}" for line in failure_lines(failed))
         logger.warning("%s: %d %s failed, not trained on:%s", what, num_failed, words, lines)
 
 
@@ -112,16 +111,18 @@ def tell_retries(results: Sequence[RolloutResult], *, what: str, said: set[str])
     """
     good = [result for result in by_order(results) if result.failure is None]
     retried = [(failure, r.request.num_runs) for r in good for failure in r.retried]
-    new = [(failure, count) for failure, count in retried if str(_kind(failure)) not in said]
+    new = [
+        (failure, count) for failure, count in retried if str(kind_of_failure(failure)) not in said
+    ]
     if new:
         num_new = _num_runs(new)
         words = "attempt" if num_new == 1 else "attempts"
-        lines = "".join(f"\n  {line}" for line in _told(new))
+        lines = "".join(f"\n  {line}" for line in failure_lines(new))
         logger.warning(
             "%s: %d %s failed, and retries succeeded. Not logged for later steps.%s",
             *(what, num_new, words, lines),
         )
-        said.update(str(_kind(failure)) for failure, _ in new)
+        said.update(str(kind_of_failure(failure)) for failure, _ in new)
 
 
 class FailedAttempts:
@@ -158,36 +159,61 @@ def _num_runs(failed: Sequence[tuple[RunFailure, int]]) -> int:
     return sum(count for _, count in failed)
 
 
-def _told(failed: Sequence[tuple[RunFailure, int]]) -> list[str]:
-    """Return a line for each kind of failure: the first run that met it, and how many did."""
-    kinds: dict[tuple[str, ...], list[tuple[RunFailure, int]]] = {}
-    for failure, count in failed:
-        kinds.setdefault(_kind(failure), []).append((failure, count))
-    lines = [_line(alike) for alike in kinds.values()]
-    num_others = len(lines) - SHOWN_FAILURES
-    if num_others > 0:
-        kinds_of = "kind" if num_others == 1 else "kinds"
-        lines[SHOWN_FAILURES:] = [f"and {num_others} other {kinds_of} of failure, in trinity.log"]
-    return lines
-
-
-def _kind(failure: RunFailure) -> tuple[str, ...]:
-    """Return what equal failures have in common; numbers in a message may differ."""
-    message = re.sub(r"\d+", "0", failure.message)
-    return failure.outcome.value, failure.plugin, failure.workflow, failure.where, message
-
-
-def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
-    """Return the first failure of a kind, and how many more runs met it."""
-    first = alike[0][0]
-    num_others = _num_runs(alike) - 1  # a request of several runs fails as one, and names the first
-    runs = "run" if num_others == 1 else "runs"
-    return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
-
-
 def experiences_of(results: Sequence[RolloutResult]) -> list[Experience]:
     """Return the experiences in the order of tasks, runs and steps."""
     return [experience for result in results for experience in result.experiences]
+
+
+def counts_of(results: Sequence[RolloutResult]) -> Metrics:
+    """Return how many tokens and experiences good runs gave, and how many runs failed."""
+    good = [result for result in results if result.failure is None]
+    experiences = experiences_of(good)
+    num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
+    failed = [result for result in results if result.failure is not None]
+    return {
+        "rollout/num_tokens": float(num_tokens),
+        "rollout/num_experiences": float(len(experiences)),
+        "rollout/failed_runs": float(sum(result.request.num_runs for result in failed)),
+        "rollout/retried_runs": float(sum(bool(result.retried) for result in results)),
+        **_by_outcome(failed, "failed_runs"),
+        **_by_outcome([result for result in results if result.retried], "retried_runs"),
+    }
+
+
+def _by_outcome(results: Sequence[RolloutResult], name: str) -> Metrics:
+    """Return how many runs met each outcome; of one that was made again, the last before it."""
+    counts: Metrics = {}
+    for result in results:
+        failure = result.failure if name == "failed_runs" else result.retried[-1]
+        assert failure is not None
+        key = f"rollout/{name}/{failure.outcome.value}"
+        counts[key] = counts.get(key, 0.0) + result.request.num_runs
+    return counts
+
+
+def run_metrics(result: RolloutResult) -> list[dict[str, float]]:
+    """Return the metrics of each run of a result: of several steps, the last that names one.
+
+    >>> from trinity.common.experience import Experience
+    >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
+    >>> from trinity.explorer.failure import failure_lines, kind_of_failure
+    from trinity.explorer.requests import RolloutResult
+    >>> run_metrics(RolloutResult(request=None, experiences=exps))[0]["turns"]
+    4.0
+    """
+    by_run: dict[int, dict[str, float]] = {}
+    for experience in result.experiences:
+        row = by_run.setdefault(experience.eid.run, {})
+        row |= {name: float(value) for name, value in experience.metrics.items()}
+        if experience.reward is not None:
+            row["reward"] = float(experience.reward)
+        row["response_length"] = float(experience.response_length)
+        row["prompt_length"] = float(experience.prompt_length)
+        is_cut = experience.truncate_status is not None
+        row["truncated"] = max(row.get("truncated", 0.0), float(is_cut))
+    for row in by_run.values():
+        row["time/run_execution"] = result.duration_s
+    return list(by_run.values())
 
 
 class FailureWatch:
@@ -227,7 +253,7 @@ class FailureWatch:
                     [
                         f"each rollout of the last {len(counted)} tasks raised an error before a "
                         f"retry succeeded, so only answers that raise none would be trained on:",
-                        *(f"  {line}" for line in _told(raised)),
+                        *(f"  {line}" for line in failure_lines(raised)),
                         "Correct the workflow or the reward function. If a retry is the remedy, "
                         "raise trinity.errors.EnvError there, or set explorer.max_failed_ratio: 1.",
                     ]
@@ -247,7 +273,6 @@ class FailureWatch:
         return [list(counts) for counts in self._earlier]
 
     def load_state_dict(self, state: Iterable[Sequence[int]]) -> None:
-        """Go on from there."""
         self._earlier.clear()
         for num_runs, num_failed, *raised in state:  # a run of an earlier version has two of them
             self._earlier.append((num_runs, num_failed, raised[0] if raised else 0))

@@ -97,7 +97,6 @@ def restored_request(
 
 
 def by_order(results: Sequence[RolloutResult]) -> list[RolloutResult]:
-    """Return the results in the order of tasks and runs."""
     return sorted(results, key=lambda result: result.request.key)
 
 
@@ -150,7 +149,6 @@ class RequestBatch:
         return not self.num_open and self.name is not None
 
     def reports(self) -> list[RolloutResult]:
-        """Return how all of them ended, in their order."""
         return [self.results[place] for place in range(len(self.results))]
 
 
@@ -247,20 +245,16 @@ class RequestQueues:
             self._num_open[number] += 1
 
     def of(self, request: RolloutRequest) -> int:
-        """Return the number of the engine that answers a request."""
         return request.key.task % len(self.queues)
 
     def batch_of(self, group: RequestGroup) -> RequestBatch:
-        """Return the batch that a group belongs to."""
         return self._batches[group]
 
     def ended(self, group: RequestGroup) -> None:
-        """Forget a group whose requests all ended."""
         if self._batches.pop(group, None) is not None:
             self._num_open[self.of(group.requests[0][1])] -= 1
 
     def num_running(self, number: int) -> int:
-        """Return how many groups an engine works on."""
         return self._num_open[number] - len(self.queues[number])
 
     def where(self, name: Hashable) -> str:

@@ -98,23 +98,19 @@ class RolloutBuffer:
 
     @property
     def has_slot(self) -> bool:
-        """Return whether one more unit may begin."""
         return len(self.slots) < self.policy.max_active
 
     @property
     def running(self) -> dict[int, RolloutUnit]:
-        """Return the units in flight."""
         with self.changed:  # a rollout may begin meanwhile
             return dict(self._running)
 
     @property
     def num_running(self) -> int:
-        """Return how many units are in flight."""
         return len(self._running)
 
     @property
     def num_ready(self) -> int:
-        """Return how many units ended and were not consumed."""
         return len(self._ready)
 
     @property
@@ -143,7 +139,6 @@ class RolloutBuffer:
         self.notify()
 
     def notify(self) -> None:
-        """Wake up who waits for a change."""
         with self.changed:
             self.num_changes += 1
             self.changed.notify_all()

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.machine import model_vocab
-from trinity.common.experience_values import TokenLimits
 from trinity.common.models.auxiliary import Auxiliary, wrapper_of
 from trinity.common.models.model import ModelWrapper
 from trinity.common.outcome import Outcome
 from trinity.common.secrets import masked_values
+from trinity.common.value_checks import TokenLimits
 from trinity.common.workflows.env_pool import end_free_environments
 from trinity.common.workflows.recorded_env import ENVIRONMENT, Recording
 from trinity.errors import EnvError
@@ -49,7 +49,6 @@ class RolloutAttempt:
 
     @property
     def number(self) -> int:
-        """Return which try it is, from 1."""
         return len(self.earlier) + 1
 
     @property
@@ -88,7 +87,6 @@ class _Instance:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close_endpoints(self) -> None:
-        """End the endpoints of its model and of those beside it."""
         for model in (self.model, *map(wrapper_of, self.auxiliary)):
             if isinstance(model, ModelWrapper):
                 model.close_endpoints()

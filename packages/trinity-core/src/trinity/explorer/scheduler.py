@@ -93,7 +93,6 @@ class Scheduler:
 
     @property
     def num_hung(self) -> int:
-        """Return how many threads were left behind and still run."""
         self._abandoned = [slot for slot in self._abandoned if slot.is_alive]
         return len(self._abandoned)
 
@@ -402,7 +401,6 @@ class Slot:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the thread still runs."""
         return self._thread.is_alive()
 
     def start(self, work: Callable[[], None]) -> None:
@@ -425,7 +423,6 @@ class Slot:
         self._inbox.put(None)
 
     def join(self, limit_s: float) -> None:
-        """Wait until the thread has ended, or for so many seconds."""
         self._thread.join(limit_s)
 
     def _work(self) -> None:

@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from trinity.extend.record import PluginRecord
 
 
+MOVED = {  # modules of 0.1 whose names are in another one now
+    "trinity.algorithm.normalizer": "trinity.algorithm.ops",
+    "trinity.common.experience_values": "trinity.common.value_checks",
+    "trinity.common.size_limits": "trinity.common.value_checks",
+    "trinity.common.weight_digest": "trinity.common.ports.trainer",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PublishedModule:
     """One path, and the plugin's module that is found under it."""
@@ -149,6 +157,8 @@ class PublishedPathFinder:
         Raises:
             PluginError: an ImportError; the path's plugin is not installed, or two serve it.
         """
+        if fullname in MOVED:
+            return ModuleSpec(fullname, AliasLoader(MOVED[fullname]))  # type: ignore[arg-type]
         if self._is_asking:
             return None
         if fullname.startswith("trinity."):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config.check_names import is_own, named_parts
 from trinity.common.config.parts import NamedParts
 from trinity.common.metrics import numbers_in
-from trinity.common.weight_digest import WeightDigest, differing, digest_of
+from trinity.common.ports.trainer import WeightDigest, differing, digest_of
 from trinity.errors import PluginError
 from trinity.runtime.observers import Observer
 
@@ -106,7 +106,6 @@ class Audit(Observer):
             self._tell()
 
     def finish(self) -> None:
-        """Look for rows that nobody will train: all steps are done."""
         if self.rows is not None:
             self.rows.finish()
 

@@ -63,7 +63,6 @@ class Display:
             self.say(f"{self._head()}: {steps}")
 
     def say(self, text: str) -> None:
-        """Print a line above the picture."""
         self.console.print(Text(masked(text)), soft_wrap=True)
 
     def explored(self, step: int, metrics: Mapping[str, float]) -> None:

@@ -7,7 +7,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trinity.common.size_limits import bounded, shortened
+from trinity.common.value_checks import bounded, shortened
 from trinity.errors import RunFailedError, TrinityError
 from trinity.extend import get_manager
 from trinity.extend.watch import HungPartError

@@ -200,7 +200,6 @@ class GroupSink:
         self._shelf = shelf
 
     def write(self, experiences: Sequence[Experience]) -> None:
-        """Store what a group left."""
         if experiences:
             self._shelf.write_group(experiences)
 

@@ -45,7 +45,6 @@ class Interrupt:
         self.has_checkpoint: Callable[[], bool] = lambda: True
 
     def request(self) -> None:
-        """Ask the run to stop after the phase it is in."""
         self.is_requested = True
 
     def at_once(self, load: Callable[[], T]) -> Callable[[], T]:

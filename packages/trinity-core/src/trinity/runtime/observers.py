@@ -136,7 +136,6 @@ class Observers:
         self._staleness.resumed(rollouts, train_steps=train_steps)
 
     def begin_step(self) -> None:
-        """Note that something begins after a sync, if nothing has."""
         if self._step_began is None:
             self._step_began = time.perf_counter()
 

@@ -123,7 +123,6 @@ class Parts:
 
     @property
     def checkpoints(self) -> CheckpointStore:
-        """Return the checkpoints of this stage."""
         return CheckpointStore(self.rundir.path)
 
     def put_back_batch(self) -> None:

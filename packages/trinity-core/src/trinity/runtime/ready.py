@@ -51,7 +51,6 @@ class ReadyGroups(_ReadySource):
         return self._stored.read(max(count, self.available()), timeout_s=timeout_s)
 
     def available(self) -> int:
-        """Return how many experiences were taken and not read."""
         return self._stored.available()
 
     def reconcile(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.explorer.explorer import ExploreResult
     from trinity.explorer.groups import FailedAttempts
 

@@ -89,11 +89,9 @@ class Rollouts:
 
     @property
     def is_evaluating(self) -> bool:
-        """Return whether an evaluation was asked for whose end was not returned."""
         return self._is_evaluating
 
     def let(self, last: float) -> None:
-        """Let all rollout steps begin up to this number."""
         with self._buffer.changed:
             self._last = last
             self._buffer.changed.notify_all()
@@ -103,7 +101,6 @@ class Rollouts:
         self.let(self._buffer.begun)
 
     def evaluate(self, step: int) -> None:
-        """Let an evaluation begin before any other rollout step."""
         with self._buffer.changed:
             self._evaluates, self._is_evaluating, self._evaluated_step = step, True, step
             self._buffer.changed.notify_all()

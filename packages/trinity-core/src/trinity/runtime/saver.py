@@ -55,7 +55,6 @@ class Saver:
         self.save(progress)
 
     def resumed(self, progress: Progress) -> None:
-        """Note that the run goes on from a checkpoint."""
         self._held, self._saved_steps = self._held_by(progress), progress.train_steps
 
     def save(self, progress: Progress) -> None:

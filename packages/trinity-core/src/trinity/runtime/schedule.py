@@ -80,7 +80,6 @@ class Schedule:
 
     @property
     def is_trained_enough(self) -> bool:
-        """Return whether all train steps are done."""
         return self.progress.train_steps >= self.limits.train_steps
 
     @property
@@ -104,7 +103,6 @@ class Schedule:
 
     @property
     def num_rounds(self) -> int:
-        """Return how many rounds were trained and synced."""
         return self.policy.rounds_before(self.progress.last_sync_step)
 
     @property
@@ -231,7 +229,6 @@ class Schedule:
 
     @property
     def evaluates_beside(self) -> bool:
-        """Return whether training goes on during an evaluation."""
         return self.is_ahead
 
     @property

@@ -30,7 +30,6 @@ class Selection:
 
     @property
     def keeps_best(self) -> bool:
-        """Return whether evaluated weights may have to be kept."""
         return self._best is not None
 
     def note(self, metrics: Metrics, progress: Progress) -> bool:

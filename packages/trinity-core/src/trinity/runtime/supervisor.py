@@ -68,7 +68,6 @@ class WorkerStatus:
 
     @property
     def seconds(self) -> float:
-        """Return for how long it has the state."""
         return time.monotonic() - self.since
 
     def enter(self, state: WorkerState) -> None:
@@ -96,7 +95,6 @@ class RestartPolicy:
         return cls(weights_s=max(LEAST_LOAD_S, sync_timeout) + cls().return_s)
 
     def limit_s(self, state: WorkerState) -> float:
-        """Return how long a worker may be in a state before it is given up."""
         return self.weights_s if state is WorkerState.STARTING else self.return_s
 
     def too_late(self, error: WorkerLostError, *, state: WorkerState) -> WorkerLostError:
@@ -224,7 +222,6 @@ class HealthMonitor:
         self._thread = threading.Thread(target=self._run, name="trinity-health", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
         self._thread.start()
 
     def close(self, *, waits: bool = True) -> None:

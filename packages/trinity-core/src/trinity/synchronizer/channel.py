@@ -74,12 +74,10 @@ class Channel:
 
     @property
     def group(self) -> str:
-        """Return the name of the group."""
         return self._spec.group
 
     @property
     def is_on_gpu(self) -> bool:
-        """Return whether bytes go from GPU to GPU."""
         return self._spec.backend == "nccl"
 
     def meet(self, store: Any) -> None:

@@ -69,7 +69,6 @@ class CudaRuntime:
         return address.value or 0
 
     def free(self, address: int) -> None:
-        """Free what was allocated."""
         self._call("cudaFree", ctypes.c_void_p(address))
 
     def handle_of(self, address: int) -> bytes:
@@ -86,7 +85,6 @@ class CudaRuntime:
         return address.value or 0
 
     def close(self, address: int) -> None:
-        """Close what was opened."""
         self._call("cudaIpcCloseMemHandle", ctypes.c_void_p(address))
 
     def _call(self, name: str, *arguments: Any) -> None:
@@ -106,7 +104,6 @@ class CudaIpcMemory:
 
     @property
     def flat(self) -> Tensor:
-        """Return the bytes, uint8; they are not to be changed."""
         return self._flat
 
     def write(self, num_bytes: int, tensors: Iterable[tuple[int, Tensor]]) -> CudaIpcHandle:
@@ -136,7 +133,6 @@ class CudaIpcMemory:
         )
 
     def free(self) -> None:
-        """Let go of the memory, which no other process has open; safe to call twice."""
         self._flat = torch.empty(0, dtype=torch.uint8)
         address, self._address = self._address, 0
         if address:

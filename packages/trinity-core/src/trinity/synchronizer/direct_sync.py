@@ -84,7 +84,6 @@ class DirectSync(MemorySync):
         return manifest.version
 
     def _packed(self, sender: SenderPeer) -> WeightManifest:
-        """Let the trainer copy its weights for this sync."""
         return sender.pack()
 
     def _brought(self, left: There, manifest: WeightManifest) -> Outcomes:

@@ -1,27 +1,28 @@
-"""The maths that a configuration names, and the loss that they add up to.
+"""The maths that a configuration names, the loss that they add up to, and what they change.
 
-A micro-batch's share of the gradient is weighted so that the shares sum to that of the batch.
+A micro-batch's share of the gradient is weighted so that the shares sum to that of the batch. What
+the audit notes are metrics ``audit/...``, which the run takes out (``runtime/audit.py``).
 
 B rows of a batch or micro-batch   R response
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from trinity.algorithm.entropy_loss_fn import NoEntropyLossFn
 from trinity.algorithm.fields import arguments_from, with_whole
-from trinity.algorithm.normalizer import metric_weights, normalizer_of_mode, weight_of_part
-from trinity.algorithm.ops import masked
+from trinity.algorithm.ops import masked, metric_weights, normalizer_of_mode, weight_of_part
 from trinity.algorithm.rollout_correction import RolloutCorrection, with_weighted_gradient
 from trinity.common.batch import ALIASES
 from trinity.errors import TrinityError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
+    from collections.abc import Iterator, Mapping
 
     from trinity.algorithm.advantage_fn import AdvantageFn
     from trinity.algorithm.algorithm import AlgorithmType
@@ -51,12 +52,10 @@ class AlgorithmParts:
 
     @property
     def wants_pairs(self) -> bool:
-        """Return whether the loss compares two rows with each other."""
         return self.policy_loss_fn.normalizer == "pairs"
 
     @property
     def has_critic(self) -> bool:
-        """Return whether somebody must say what a token is worth."""
         return bool(self.algorithm.setting("use_critic")) or "values" in self.advantage_needs
 
     @property
@@ -172,3 +171,71 @@ def _suspects(rows: ExperienceBatch) -> list[Experience]:
         if not all(value[row].isfinite().all() for value in floats)
     ]
     return suspects or rows.experiences
+
+
+MIN_TOKENS = 8  # a shorter row counts as one of so many: one rounding is no wrong row
+
+
+class StepAudit:
+    """Looks at the parts of the trainer, and computes nothing that a step does not.
+
+    Args:
+        is_on: False: it looks at nothing.
+    """
+
+    def __init__(self, *, is_on: bool) -> None:
+        self._is_on = is_on
+        self._found: Metrics = {}
+        self._held: dict[str, list[tuple[Tensor, int]]] = {}  # inputs of the last calls
+
+    @contextmanager
+    def unchanged(self, kind: str, inputs: Mapping[str, Any]) -> Iterator[None]:
+        """Note whether a part of the kind changes these tensors, now or after its last call.
+
+        Torch counts the changes of each tensor in place; what has a gradient is not held.
+        """
+        if not self._is_on:
+            yield
+            return
+        held = self._held.pop(kind, [])
+        tensors = [
+            value
+            for value in inputs.values()
+            if isinstance(value, Tensor) and not value.is_inference()
+        ]
+        counts = [tensor._version for tensor in tensors]
+        yield
+        now = [tensor._version for tensor in tensors]
+        if now != counts or any(tensor._version != count for tensor, count in held):
+            self._found[f"audit/inputs/{kind}"] = 1.0
+        pairs = zip(tensors, now, strict=True)
+        self._held[kind] = [(one, count) for one, count in pairs if not one.requires_grad]
+
+    def compare(self, part: ExperienceBatch, fields: Mapping[str, Any], *, version: int) -> None:
+        """Note how far the rollout's log-probabilities are from the policy's, of one micro-batch.
+
+        Only rows that this very version of the weights sampled are looked at.
+
+        Args:
+            part: the rows.
+            fields: ``logprob`` and ``sampled_logprob``, each ``[B, R]``.
+            version: of the weights.
+        """
+        if not self._is_on or "sampled_logprob" not in fields or "audit/rows" in self._found:
+            return
+        rows = [
+            row
+            for row, exp in enumerate(part.experiences)
+            if exp.info.get("model_version") == version and not exp.info.get("version_spans")
+        ]
+        if not rows:
+            return
+        mask_BR = part["action_mask"].bool()[rows]
+        gap_BR = (fields["sampled_logprob"] - fields["logprob"].detach())[rows].abs().cpu()
+        gap_B = gap_BR.where(mask_BR, 0.0).sum(1) / mask_BR.sum(1).clamp_min(MIN_TOKENS)
+        self._found |= {"audit/rows": float(len(rows)), "audit/gap": gap_B.max().item()}
+
+    def take(self) -> Metrics:
+        """Return what was noted since the last call."""
+        found, self._found = self._found, {}
+        return found

@@ -205,7 +205,6 @@ class Checkpointer:
 
 
 def save_state(directory: Path, state: dict[str, Any]) -> None:
-    """Write tensors, numbers and lists of them (Any: those)."""
     torch.save(state, directory / STATE_FILE)
 
 

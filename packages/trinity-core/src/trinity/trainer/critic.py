@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trinity.algorithm.normalizer import normalizer_of_mode, weight_of_part
+from trinity.algorithm.ops import normalizer_of_mode, weight_of_part
 from trinity.algorithm.value_loss import clipped_value_loss
 from trinity.errors import DataError
 from trinity.trainer import checkpoint

@@ -53,7 +53,6 @@ class Plan(list["Sequence[Pack]"]):
 
     @property
     def most_tokens(self) -> int:
-        """Return the tokens of the rank that has most of them."""
         return max(sum(len(pack) for packs in part for pack in packs) for part in self.per_rank)
 
 

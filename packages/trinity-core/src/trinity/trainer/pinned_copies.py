@@ -64,7 +64,6 @@ class Staging:
         return target
 
     def settle(self) -> None:
-        """Wait until all bytes are where they belong."""
         for _ in self._halves:
             self._turn()
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trinity.trainer.microbatch import ModelInputs, pad_to_width
+from trinity.trainer.prefix_tree import hidden_states
 from trinity.trainer.sharing_trial import find_prefix_sharing
-from trinity.trainer.tree_attention import hidden_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -148,7 +148,6 @@ class Policy:
 
     @property
     def is_trained(self) -> bool:
-        """Return whether weights have gradients."""
         return any(parameter.requires_grad for parameter in self.module.parameters())
 
     @property

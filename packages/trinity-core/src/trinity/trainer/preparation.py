@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trinity.common.experience_values import TokenLimits
-    from trinity.trainer.algorithm_parts import AlgorithmParts
+    from trinity.common.value_checks import TokenLimits
+    from trinity.trainer.algorithm_parts import AlgorithmParts, StepAudit
     from trinity.trainer.critic import Critic
     from trinity.trainer.scorer import Scorer
-    from trinity.trainer.step_audit import StepAudit
     from trinity.trainer.torch_trainer import Stopwatch
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trinity.common.experience_values import TokenLimits
+from trinity.common.value_checks import TokenLimits
 from trinity.trainer.microbatch import plan_packs, select_inputs
 from trinity.trainer.policy import Wanted
 from trinity.trainer.prefix_tree import rows_of

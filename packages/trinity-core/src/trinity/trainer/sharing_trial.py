@@ -19,8 +19,15 @@ from torch import Tensor
 from trinity.common.experience import Experience
 from trinity.errors import NotSupportedYetError
 from trinity.trainer.microbatch import model_inputs
-from trinity.trainer.prefix_tree import PrefixSharing, Way, one_pack_per_row, pack_rows, rows_of
-from trinity.trainer.tree_attention import known_layers, text_config
+from trinity.trainer.prefix_tree import (
+    PrefixSharing,
+    Way,
+    known_layers,
+    one_pack_per_row,
+    pack_rows,
+    rows_of,
+    text_config,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence

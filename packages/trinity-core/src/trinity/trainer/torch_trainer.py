@@ -24,7 +24,7 @@ from trinity.common.ports import Trainer, WeightSnapshot, WeightVersion
 from trinity.common.ports.weights import TensorStream
 from trinity.errors import ConfigError
 from trinity.trainer.algorithm_builder import build_algorithm_parts
-from trinity.trainer.algorithm_parts import not_finite, weighted_loss
+from trinity.trainer.algorithm_parts import StepAudit, not_finite, weighted_loss
 from trinity.trainer.checkpoint import Checkpointer
 from trinity.trainer.critic import Critic
 from trinity.trainer.dtensor import DTensor, full_tensor
@@ -38,7 +38,6 @@ from trinity.trainer.policy import Wanted
 from trinity.trainer.preparation import Preparation
 from trinity.trainer.ranks import Ranks
 from trinity.trainer.scorer import Scorer
-from trinity.trainer.step_audit import StepAudit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -150,7 +149,6 @@ class TorchTrainer(Trainer):
 
     @property
     def version(self) -> WeightVersion:
-        """Return how many optimizer steps the weights have had."""
         return WeightVersion(self._version)
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
@@ -239,7 +237,6 @@ class TorchTrainer(Trainer):
         self._version = state["version"]
 
     def save_hf(self, directory: Path) -> None:
-        """Write the model and its tokenizer in the Hugging Face format."""
         self._checkpointer.save_hf(directory)
 
     def close(self) -> None:
@@ -360,7 +357,6 @@ class Stopwatch:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Return the seconds of each name."""
         return dict(self._seconds)
 
 

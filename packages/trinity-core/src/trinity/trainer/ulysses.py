@@ -31,9 +31,16 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from trinity.errors import ConfigError, NotSupportedYetError
 from trinity.trainer.policy import PLAIN, Policy, TokenScores, Wanted
-from trinity.trainer.prefix_tree import PrefixSharing, one_pack_per_row
+from trinity.trainer.prefix_tree import (
+    PrefixSharing,
+    expanded,
+    has_window,
+    known_layers,
+    masks_of,
+    one_pack_per_row,
+    tree_mask,
+)
 from trinity.trainer.sharing_trial import TOLERANCE, trial_inputs
-from trinity.trainer.tree_attention import expanded, has_window, known_layers, masks_of, tree_mask
 
 if TYPE_CHECKING:
     from torch import nn
@@ -94,7 +101,6 @@ class _AllReduce(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient as it is."""
         return gradients[0], None
 
 
@@ -297,7 +303,6 @@ class _AllToAll(Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of what was given."""
         return _all_to_all(gradients[0], to_heads=not ctx.to_heads, group=ctx.group), None, None
 
 

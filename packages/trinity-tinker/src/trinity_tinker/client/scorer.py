@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
-from trinity.common.experience_values import TokenLimits
+from trinity.common.value_checks import TokenLimits
 from trinity.errors import ConfigError
 
 from trinity_tinker.client.connection import finished, naming

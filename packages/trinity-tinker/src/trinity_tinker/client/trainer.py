@@ -25,10 +25,9 @@ from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import Trainer, WeightSnapshot
 from trinity.errors import ConfigError, DataError
 from trinity.trainer.algorithm_builder import build_algorithm_parts
-from trinity.trainer.algorithm_parts import not_finite, weighted_loss
+from trinity.trainer.algorithm_parts import StepAudit, not_finite, weighted_loss
 from trinity.trainer.optimizer import make_lr_schedule
 from trinity.trainer.preparation import Preparation
-from trinity.trainer.step_audit import StepAudit
 from trinity.trainer.torch_trainer import Stopwatch
 
 from trinity_tinker.client.connection import (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
-    from trinity.algorithm.normalizer import Normalizer
+    from trinity.algorithm.ops import Normalizer
 
 __all__ = ["GSPOPolicyLossFn"]
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.fields import arguments_from
-from trinity.algorithm.normalizer import metric_weights, weight_of_part
-from trinity.algorithm.ops import masked_sum
+from trinity.algorithm.ops import masked_sum, metric_weights, weight_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

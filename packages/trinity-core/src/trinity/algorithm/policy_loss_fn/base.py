@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.algorithm.args import WithDefaults
 from trinity.algorithm.fields import by_any_name, field_names
-from trinity.algorithm.normalizer import Normalized
+from trinity.algorithm.ops import Normalized
 from trinity.extend import Registry
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from trinity.algorithm.normalizer import Normalizer
+    from trinity.algorithm.ops import Normalizer
 
 __all__ = ["PPOPolicyLossFn"]
 

@@ -20,7 +20,10 @@ _SQLITE = "sqlite:///"
 
 
 def expand_home(config: Config) -> None:
-    """Put the user's folder in place of a leading ``~``; in arguments of components, of ``~/``."""
+    """Put the user's folder in place of a leading ``~``; in arguments of components, of ``~/``.
+
+    The words of a ``command`` stay: who runs it knows whether that is here or in a container.
+    """
     for _, section, name, _ in list(fields(config)):
         value = getattr(section, name)
         if isinstance(value, str) and name in _OUTPUTS | _INPUTS:
@@ -35,7 +38,7 @@ def _below_home(value: Any) -> Any:  # Any: of a component's arguments
     if isinstance(value, str):
         return os.path.expanduser(value) if value.startswith("~/") else value
     if isinstance(value, dict):
-        return {key: _below_home(one) for key, one in value.items()}
+        return {key: one if key == "command" else _below_home(one) for key, one in value.items()}
     return [_below_home(one) for one in value] if isinstance(value, list) else value
 
 

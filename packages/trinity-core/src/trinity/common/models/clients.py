@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.size_limits import MAX_REPLY
+from trinity.common.value_checks import MAX_REPLY
 from trinity.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from trinity.common.ports.request import Completion, GenerationRequest, RunKey
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
-    from trinity.common.weight_digest import WeightDigest
 
 #: What becomes of the replies that are under way when weights come.
 InFlight = Literal["finish", "abort", "keep"]
@@ -100,7 +100,7 @@ class RolloutEngine(ABC):
         raise ModelError(lacks(type(self).__name__, "enable_sleep_mode", "sleep"))
 
     def weight_digest(self) -> WeightDigest | None:
-        """Return :func:`~trinity.common.weight_digest.digest_of` the weights as they are now.
+        """Return :func:`~trinity.common.ports.trainer.digest_of` the weights as they are now.
 
         It is asked for between two syncs, while requests are answered. Without it (None), a run's
         audit cannot say that the weights of a sync are those of the trainer.

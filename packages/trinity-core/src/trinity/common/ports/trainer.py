@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from torch import Tensor
     from transformers import PreTrainedModel
 
     from trinity.common.batch import ExperienceBatch
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports.weights import WeightSnapshot, WeightVersion
-    from trinity.common.weight_digest import WeightDigest
 
 
 class Trainer(ABC):
@@ -86,3 +89,50 @@ class SyncMethod(ABC):
     @abstractmethod
     def sync(self, snapshot: Callable[[], WeightSnapshot]) -> WeightVersion:
         """Bring the weights of ``snapshot()`` to all engines and return their version."""
+
+
+#: By the name of a weight: its number format, and its values at places that the name decides.
+WeightDigest = Mapping[str, tuple[str, tuple[float, ...]]]
+NUM_PLACES = 4
+
+
+def digest_of(tensors: Mapping[str, Tensor]) -> WeightDigest:
+    """Return the digest of these weights; nothing is copied but the numbers."""
+    import torch
+
+    shown: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if tensor.numel():
+            places = _places(name, tuple(tensor.shape))
+            shown[name] = tensor.detach()[places].reshape(-1) if tensor.dim() else tensor[None]
+    if not shown:
+        return {}
+    flat = torch.cat([values.double() for values in shown.values()]).tolist()  # one wait for a GPU
+    digest, start = {}, 0
+    for name, values in shown.items():
+        end = start + len(values)
+        digest[name] = str(tensors[name].dtype).removeprefix("torch."), tuple(flat[start:end])
+        start = end
+    return digest
+
+
+def differing(given: WeightDigest, got: WeightDigest) -> list[str]:
+    """Return the weights that both have and that differ, in the number format of ``got``."""
+    import torch
+
+    names = []
+    for name, (dtype, values) in got.items():
+        if name in given:
+            kind = getattr(torch, dtype)
+            wanted, own = (
+                torch.tensor(one, dtype=torch.float64).to(kind) for one in (given[name][1], values)
+            )
+            if not torch.equal(wanted, own):
+                names.append(name)
+    return names
+
+
+@cache
+def _places(name: str, shape: tuple[int, ...]) -> tuple[list[int], ...]:
+    draw = random.Random(name)
+    return tuple([draw.randrange(size) for _ in range(NUM_PLACES)] for size in shape)

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from trinity.common.rewards.failure import reward_failure
-from trinity.common.size_limits import bounded
+from trinity.common.value_checks import bounded
 from trinity.errors import TrinityError, WorkflowError
 
 if TYPE_CHECKING:

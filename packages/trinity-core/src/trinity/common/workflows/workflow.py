@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.common.models.auxiliary import auxiliary_client, wrapper_of
-from trinity.common.size_limits import shown
+from trinity.common.value_checks import shown
 from trinity.common.workflows.older_order import from_older_order
 from trinity.errors import WorkflowError
 from trinity.extend import Registry

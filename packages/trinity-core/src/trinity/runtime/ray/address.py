@@ -33,11 +33,9 @@ class Owners:
     me: int = os.getuid() if hasattr(os, "getuid") else 0
 
     def of_file(self, file: int) -> int:
-        """Return the owner of an open file."""
         return os.fstat(file).st_uid
 
     def others_may_write(self, file: int) -> bool:
-        """Return whether another user may change an open file."""
         return bool(os.fstat(file).st_mode & stat.S_IWOTH)
 
     def of_listener(self, address: str) -> set[int] | None:

@@ -99,7 +99,6 @@ class RolloutWorkerClient:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether its process and its engine are there."""
         return self.state is self.engine_state is WorkerState.READY
 
     @property
@@ -205,12 +204,10 @@ class Dispatcher:
 
     @property
     def num_hung(self) -> int:
-        """Return how many threads were left behind in the workers and still run."""
         return sum(worker.num_hung for worker in self._workers)
 
     @property
     def busy_s(self) -> float:
-        """Return how many seconds the engines have spent on generating."""
         return sum(worker.busy_s for worker in self._workers)
 
     def run(self, requests: Sequence[RolloutRequest]) -> list[RolloutResult]:
@@ -290,7 +287,6 @@ class Dispatcher:
         return moved
 
     def stop(self) -> None:
-        """Begin nothing more, and await no more ends."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trinity.common.ports import WeightSnapshot
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.runtime.ray.weight_sync import RemoteSender
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
     from trinity.synchronizer.weights import PackedWeights
@@ -76,7 +76,6 @@ class EngineSupervisor:
 
     @property
     def name(self) -> str:
-        """Return the name of its worker."""
         return self._worker.name
 
     def supervise(self) -> None:
@@ -125,7 +124,6 @@ class EngineSupervisor:
         self._worker.at_once().start("weights", "leave", group)
 
     def loaded(self) -> None:
-        """Note that the process has loaded what was sent to it."""
         self._loading = None
 
     def mark_lost(self, *, ends: bool) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from trinity.common.ports import GenerationRequest, WeightVersion
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.runtime.ray.weight_transfer import WeightReceiver
     from trinity.runtime.ray.worker import WorkerContext
     from trinity.synchronizer.weights import PackedWeights
@@ -120,7 +120,6 @@ class EngineWorker:
         self._num_liveness_calls, self._is_closed = 0, False
 
     def open(self, session: str) -> None:
-        """Begin a session; the one before is over."""
         if session:
             self._wait_for_weights()
         with self._applying:
@@ -238,7 +237,6 @@ class EngineWorker:
                 raise WorkerLostError(f"engine-{self._number}", cause="another call took its place")
 
     def close(self) -> None:
-        """End the engine, and the session; safe to call twice."""
         with self._living:
             self._is_closed = True
             self._living.notify_all()

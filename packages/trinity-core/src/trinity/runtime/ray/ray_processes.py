@@ -135,11 +135,9 @@ class RayWatch:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether it is known that a process is gone."""
         return bool(self._lost)
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def leave(self) -> None:
@@ -147,7 +145,6 @@ class RayWatch:
         self._left.set()
 
     def stop(self) -> None:
-        """Look no more."""
         self._ended.set()
 
     def check(self) -> None:

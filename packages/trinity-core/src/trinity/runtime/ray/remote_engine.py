@@ -120,7 +120,6 @@ class RemoteEngine(RolloutEngine):
 
     @property
     def busy_s(self) -> float:
-        """Return how many seconds the engine has spent on generating."""
         return self._busy_before_s + self._busy_s
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
@@ -159,7 +158,6 @@ class RemoteEngine(RolloutEngine):
 
     @property
     def num_open(self) -> int:
-        """Return how many requests have no answer."""
         return len(self._asked)
 
     def run_began(self, key: RunKey) -> None:

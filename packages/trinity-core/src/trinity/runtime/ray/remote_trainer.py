@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,6 @@ class RemoteTrainer(Trainer):
         return self._gathered([first, *others], may_fail_alone=True)[0]
 
     def save(self, directory: Path) -> None:
-        """Write the trainer's part of a checkpoint: rank 0 does, the others help."""
         self._all("save", directory.absolute())
 
     def load(self, directory: Path) -> None:

@@ -140,7 +140,6 @@ class RolloutWorker:
                     self._scheduler.cut((session, number))
 
     def close(self) -> None:
-        """End the threads and what workflows hold; safe to call twice."""
         with ExitStack() as stack:
             stack.callback(self._scheduler.close)
             stack.callback(self._engine.close)

@@ -6,8 +6,8 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.ports.trainer import digest_of
 from trinity.common.ports.weights import TensorStream
-from trinity.common.weight_digest import digest_of
 from trinity.runtime.assembly import make_trainer
 from trinity.runtime.ray.address import node_address, use_own_interface
 from trinity.runtime.ray.worker import WithPayload
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
     from trinity.common.ports import WeightSnapshot
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.common.wire import Packet
     from trinity.runtime.ray.weight_transfer import WeightSender
     from trinity.runtime.ray.worker import WorkerContext
@@ -83,7 +83,6 @@ class TrainerWorker:
         )
 
     def train_step(self, packet: Packet, *, step: int) -> Metrics:
-        """Return the metrics of one optimizer step."""
         experiences = packet.decode()
         metrics: Metrics = self._trainer.train_step(experiences, step=step)
         if self._samples is not None:
@@ -96,7 +95,6 @@ class TrainerWorker:
             return WithPayload(snapshot.version, PackedWeights.of(snapshot))
 
     def weight_digest(self) -> WeightDigest | None:
-        """Return the digest of the weights that were given last."""
         return self._digest
 
     def _snapshot(self) -> WeightSnapshot:
@@ -121,15 +119,12 @@ class TrainerWorker:
         return getattr(self._weight_sender, step)(*told)
 
     def save(self, directory: Path) -> None:
-        """Write the trainer's part of a checkpoint."""
         self._trainer.save(directory)
 
     def load(self, directory: Path) -> None:
-        """Go on from a checkpoint."""
         self._trainer.load(directory)
 
     def close(self) -> None:
-        """Free what the trainer holds."""
         if self._trainer is not None:
             self._trainer.close()
 

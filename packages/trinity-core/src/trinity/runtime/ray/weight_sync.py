@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.common.config import Config
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
     from trinity.extend import PluginManager
     from trinity.runtime.ray.engine_supervisor import EngineSupervisor
     from trinity.runtime.ray.worker_handle import Pending, WorkerHandle
@@ -85,7 +85,6 @@ class RemoteSender:
 
     @property
     def name(self) -> str:
-        """Return the name of the worker."""
         return self._worker.name
 
     def pack(self) -> WeightManifest:
@@ -105,7 +104,6 @@ class RemoteSender:
         return self._endpoint
 
     def start(self, step: str, *told: Any) -> Pending:
-        """Let the worker take a step."""
         return self._worker.start("weights", step, *told)
 
     def leave(self, group: str) -> None:
@@ -121,7 +119,6 @@ class RemoteSender:
         return snapshot_of(*self._fetched())
 
     def end(self) -> None:
-        """End the process."""
         self._worker.kill()
 
     def _packed(self, step: str, *told: Any) -> Any:  # Any: what the step gives
@@ -248,7 +245,6 @@ class RemoteEngines:
         self._sync = sync
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Let all of them load these weights."""
         self._sync.load(snapshot)
 
     def sleep(self, level: int) -> None:
@@ -258,5 +254,4 @@ class RemoteEngines:
         self._sync.all_engines("wake_up", tags)
 
     def close(self) -> None:
-        """Bring them no more weights; their workers are closed by who started them."""
         self._sync.close()

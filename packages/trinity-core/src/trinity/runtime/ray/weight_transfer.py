@@ -44,7 +44,6 @@ class _Peer:
         self._left = ""  # the last group that it was told to leave
 
     def device(self) -> str:
-        """Return which GPU this process computes on; empty: none."""
         return device_id()
 
     def join(self, spec: GroupSpec) -> None:
@@ -115,7 +114,6 @@ class WeightSender(_Peer):
         return self._rendezvous.endpoint
 
     def pack(self) -> WeightManifest:
-        """Copy the weights."""
         with self._snapshot() as snapshot:
             return self._staging.pack(snapshot)
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.secrets import masked, num_pending
-from trinity.common.size_limits import bounded
+from trinity.common.value_checks import bounded
 from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
@@ -97,7 +97,6 @@ class _Lines(io.TextIOBase):
         self._rest = ""
 
     def writable(self) -> bool:
-        """Return True."""
         return True
 
     def write(self, text: str) -> int:
@@ -110,7 +109,6 @@ class _Lines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Write what waits for the end of its line."""
         if self._rest.endswith("\n") or not num_pending(self._rest):
             rest, self._rest = self._rest, ""
             for line in masked(rest).splitlines():

@@ -51,7 +51,6 @@ class Pending:
 
     @property
     def ref(self) -> ray.ObjectRef[WorkerReply]:
-        """Return what ``ray.wait`` waits for."""
         return self._reply
 
     def result(self, *, timeout_s: float | None = None) -> Any:
@@ -199,7 +198,6 @@ class WorkerHandle:
         return facts
 
     def ask_facts(self) -> Pending:
-        """Ask for them without waiting."""
         return Pending(self, self.actor.facts.remote(), method="facts")
 
     def kill(self, *, comes_back: bool = False) -> None:

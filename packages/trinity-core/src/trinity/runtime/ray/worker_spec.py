@@ -55,11 +55,9 @@ class PackedFolder:
 
     @property
     def is_here(self) -> bool:
-        """Return whether this machine has the folder with the same files."""
         return self.path.is_dir() and _digest(self.path) == self.digest
 
     def unpack(self, directory: Path) -> None:
-        """Write the files into an empty directory."""
         with zipfile.ZipFile(io.BytesIO(self.archive)) as packed:
             packed.extractall(directory)
 

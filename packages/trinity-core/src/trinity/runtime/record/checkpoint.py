@@ -199,12 +199,10 @@ class Checkpoint:
 
     @property
     def actor(self) -> Path:
-        """Return the folder of the trainer's state."""
         return self.path / "actor"
 
     @property
     def huggingface(self) -> Path:
-        """Return the folder of the model in Hugging Face format."""
         return self.actor / "huggingface"
 
     def read_state(self) -> dict[str, Any]:

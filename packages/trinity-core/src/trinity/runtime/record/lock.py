@@ -60,7 +60,6 @@ class Owner:
         )
 
     def is_here(self) -> bool:
-        """Return whether the owner ran on this machine."""
         return self.host == socket.gethostname()
 
     def is_gone(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trinity.common.secrets import masked
-from trinity.common.size_limits import shortened
+from trinity.common.value_checks import shortened
 from trinity.errors import CheckpointError
 from trinity.explorer.failure import TRACEBACKS
 
@@ -33,7 +33,6 @@ class MaskingFormatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record."""
         return masked(shortened(super().format(record), MAX_RECORD))
 
 

@@ -66,11 +66,8 @@ class Progress:
     def state_dict(self) -> dict[str, Any]:
         """Return it as json can hold it; without what the run was not asked for."""
         optional = ("is_sync_untold", "best", "best_metric", "value_before", *_OF_STOPPING)
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in optional or value or (name in _MAY_BE_ZERO and value is not None)
-        }
+        kept = [name for name in _MAY_BE_ZERO if getattr(self, name) is not None]
+        return {k: v for k, v in asdict(self).items() if k not in optional or v or k in kept}
 
 
 def read_progress(state: Mapping[str, Any], policy: SyncPolicy | None = None) -> Progress:

@@ -59,7 +59,6 @@ def is_finished(config: Config, before: dict[str, Any]) -> bool:
 
 
 def settings_of(config: Config) -> list[int | None]:
-    """Return what sets the length of a run."""
     return [config.buffer.total_epochs, config.buffer.total_steps, config.trainer.total_steps]
 
 

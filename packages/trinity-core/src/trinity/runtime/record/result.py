@@ -52,7 +52,6 @@ class RunResult:
 
     @property
     def status(self) -> RunStatus:
-        """Return the status of the last stage."""
         return self.stages[-1].status
 
     @property

@@ -53,7 +53,6 @@ class RunText:
         return None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids, special tokens as they are written."""
         return str(self._tokenizer.decode([int(one) for one in ids], skip_special_tokens=False))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

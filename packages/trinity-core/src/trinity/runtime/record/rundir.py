@@ -69,31 +69,25 @@ class RunDir:
         return cls(root.joinpath(*parts))
 
     def stage(self, name: str) -> RunDir:
-        """Return the folder of a stage."""
         return RunDir(self.path / name)
 
     def explorer(self, name: str) -> RunDir:
-        """Return the part of an explorer that is a run of its own."""
         return RunDir(self.path / "explorers" / name)
 
     @property
     def monitor(self) -> Path:
-        """Return the folder of the metrics."""
         return self.path / "monitor"
 
     @property
     def logs(self) -> Path:
-        """Return the folder of the workers' logs."""
         return self.path / "logs"
 
     @property
     def buffer(self) -> Path:
-        """Return the folder of stored experiences."""
         return self.path / "buffer"
 
     @property
     def plots(self) -> Path:
-        """Return the folder of the plots."""
         return self.path / "plots"
 
     def create(self, *, is_private: bool = False) -> None:
@@ -120,7 +114,6 @@ class RunDir:
             ) from error
 
     def is_used(self) -> bool:
-        """Return whether a run has left anything here."""
         return self.path.is_dir() and any(self.path.iterdir())
 
     def read_status(self, *, mode: str) -> dict[str, Any]:
@@ -136,7 +129,6 @@ class RunDir:
         return read_record(path, StatusRecord, remedy=remedy)
 
     def write_status(self, status: dict[str, Any], *, mode: str) -> None:
-        """Replace the status file of this mode."""
         write_record(self._status_file(mode), masked_values(status))
 
     def _status_file(self, mode: str) -> Path:

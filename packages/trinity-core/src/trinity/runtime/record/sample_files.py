@@ -62,7 +62,6 @@ class BlockHead:
 
     @property
     def size(self) -> int:
-        """Return the bytes of the whole block."""
         return HEAD_SIZE + self.json_size + self.body_size
 
 
@@ -117,12 +116,10 @@ class Sample:
 
     @property
     def task(self) -> str:
-        """Return ``batch/task``, which all rollouts of a task share."""
         return "/".join(self.eid.split("/")[:2])
 
     @property
     def run(self) -> str:
-        """Return the number of the try."""
         return ([*self.eid.split("/"), "", ""])[2]
 
     @property

@@ -25,7 +25,7 @@ import numpy as np
 
 from trinity.common.columns import Column, joined_column, pack
 from trinity.common.models.recorded_calls import REPLY_NAMES
-from trinity.common.size_limits import shortened
+from trinity.common.value_checks import shortened
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import CheckpointError
 from trinity.runtime.observers import Observer
@@ -156,7 +156,6 @@ class SampleLog(Observer):
 
 
 def part_files(directory: Path) -> list[Path]:
-    """Return the files of samples of a run directory, the oldest first."""
     return sorted(path for path in (directory / FOLDER).glob(PART_FILES) if path.is_file())
 
 
