@@ -24,7 +24,7 @@ for one in ("bwrap", "landlock"):
     except ConfigError as error:
         sys.stderr.write(f"not tried: {error}\n")
 
-LIMITS = Limits(cpu_s=1, wall_s=8, memory_bytes=256 << 20, processes=16, file_bytes=1 << 20)
+LIMITS = Limits(cpu_s=1, wall_s=60, memory_bytes=256 << 20, processes=16, file_bytes=1 << 20)
 PROGRAM, BINDS = interpreter()
 
 
@@ -206,6 +206,23 @@ def processes_named(name: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def test_nothing_is_written_after_the_end_of_a_command(sandbox):
+    source = """
+    import os
+    for _ in range(8):
+        if not os.fork():
+            break
+    for number in range(10**9):
+        open(f"{os.getpid()}-{number}", "w").close()
+    """
+    for _ in range(5):
+        with sandbox.open(binds=BINDS, limits=replace(LIMITS, wall_s=0.5, cpu_s=60)) as session:
+            assert session.run([PROGRAM, "-ISBc", textwrap.dedent(source)]).reason == "wall_time"
+            written = len(os.listdir(session.folder))
+            time.sleep(0.05)
+            assert len(os.listdir(session.folder)) == written
 
 
 def test_a_program_inherits_no_variable_no_descriptor_and_cannot_forge_its_end(sandbox):

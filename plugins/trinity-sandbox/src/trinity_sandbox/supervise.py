@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import select
 import selectors
 import signal
 import subprocess
@@ -26,6 +28,7 @@ _SAMPLED_EVERY_S = 0.05
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _KEPT_FREE = 256 << 20  # of the disk, where a command's files are limited
+_MOST_TO_DIE_S = 60  # a process may wait for a disk
 _INODE = 512  # an empty file takes room, too
 
 
@@ -242,10 +245,48 @@ def _watched(
         try:
             reason = watched.until_it_ends(start.status)
         finally:
+            inside = _first_inside(watched.read["status"])
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             os.close(start.status)
+    _wait_until_gone(process.pid, inside)
     return _ended(watched, reason, is_client=start.is_client)
+
+
+def _first_inside(said: bytearray) -> int | None:
+    """Return a handle of bubblewrap's first process inside, with which all others there end."""
+    found = re.search(rb'"child-pid": *(\d+)', said)
+    with suppress(OSError, AttributeError):  # it is gone; or a system without such handles
+        return os.pidfd_open(int(found[1])) if found else None
+    return None
+
+
+def _wait_until_gone(group: int, inside: int | None) -> None:
+    """Wait for processes that were killed, or that the kernel kills: until then they may write."""
+    if inside is not None:
+        gone = select.poll()
+        gone.register(inside, select.POLLIN)
+        gone.poll(1000 * _MOST_TO_DIE_S)
+        os.close(inside)
+    end = time.monotonic() + _MOST_TO_DIE_S
+    while _lives(group) and time.monotonic() < end:
+        time.sleep(_SAMPLED_EVERY_S / 10)
+
+
+def _lives(group: int) -> bool:
+    """Return whether a process group has one that has not ended; one nobody waits for has."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # they have another user
+        pass
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                return True
+    return False
 
 
 def _ended(watched: _Watched, reason: str, *, is_client: bool) -> Ended:
