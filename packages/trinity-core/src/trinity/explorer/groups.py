@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trinity.common.outcome import Outcome
 from trinity.errors import RunFailedError
 from trinity.explorer.failure import failure_lines, kind_of_failure
 from trinity.explorer.requests import RolloutResult, by_order
@@ -61,21 +60,21 @@ def check_failures(
     results: Sequence[RolloutResult],
     *,
     max_failed_ratio: float,
-    earlier: Sequence[Sequence[int]] = (),
+    earlier: Sequence[tuple[int, int]] = (),
 ) -> None:
     """Stop the run if too many of these runs failed.
 
     Args:
         results: of a step, or of an evaluation.
         max_failed_ratio: of the runs that may fail.
-        earlier: runs and failed runs of further tasks, which are counted in; what follows is not.
+        earlier: runs and failed runs of further tasks, which are counted in.
 
     Raises:
         RunFailedError: some failed, and more than may; the message shows the first ones.
     """
     failed = _failed(results)
-    num_failed = _num_runs(failed) + sum(counts[1] for counts in earlier)
-    num_runs = sum(r.request.num_runs for r in results) + sum(counts[0] for counts in earlier)
+    num_failed = _num_runs(failed) + sum(count for _, count in earlier)
+    num_runs = sum(r.request.num_runs for r in results) + sum(count for count, _ in earlier)
     if not failed or num_failed <= max_failed_ratio * num_runs:
         return
     also = f" (with the {len(earlier)} tasks before this step)" if earlier else ""
@@ -196,8 +195,7 @@ def run_metrics(result: RolloutResult) -> list[dict[str, float]]:
 
     >>> from trinity.common.experience import Experience
     >>> exps = (Experience(tokens=[1, 2, 3], reward=1.0, metrics={"turns": 4}),)
-    >>> from trinity.explorer.failure import failure_lines, kind_of_failure
-    from trinity.explorer.requests import RolloutResult
+    >>> from trinity.explorer.requests import RolloutResult
     >>> run_metrics(RolloutResult(request=None, experiences=exps))[0]["turns"]
     4.0
     """
@@ -229,36 +227,21 @@ class FailureWatch:
     def __init__(self, *, num_tasks: int, max_failed_ratio: float) -> None:
         self._num_tasks = num_tasks
         self._max_failed_ratio = max_failed_ratio
-        self._earlier: deque[tuple[int, int, int]] = deque(maxlen=num_tasks)
+        self._earlier: deque[tuple[int, int]] = deque(maxlen=num_tasks)
 
     def check(self, results: Sequence[RolloutResult]) -> None:
         """Take a look at what there is of a step.
 
         Raises:
-            RunFailedError: too many of these runs failed, those of earlier tasks counted in; or all
-                of them raised, and went well only when they were made again.
+            RunFailedError: too many of these runs failed, those of earlier tasks counted in.
         """
-        counts = _counts_by_task(results)
-        num_missing = max(0, self._num_tasks - len(counts))
-        earlier = list(self._earlier)[max(0, len(self._earlier) - num_missing) :]
-        check_failures(results, max_failed_ratio=self._max_failed_ratio, earlier=earlier)
-        counted = [*earlier, *counts]
-        all_raised = all(num_raised == num_runs for num_runs, _, num_raised in counted)
-        if len(counted) >= self._num_tasks and all_raised and self._max_failed_ratio < 1:
-            raised = [
-                (one, r.request.num_runs) for r in by_order(results) for one in _raised(r)[:1]
-            ]
-            raise RunFailedError(
-                "\n".join(
-                    [
-                        f"each rollout of the last {len(counted)} tasks raised an error before a "
-                        f"retry succeeded, so only answers that raise none would be trained on:",
-                        *(f"  {line}" for line in failure_lines(raised)),
-                        "Correct the workflow or the reward function. If a retry is the remedy, "
-                        "raise trinity.errors.EnvError there, or set explorer.max_failed_ratio: 1.",
-                    ]
-                )
-            )
+        num_missing = max(0, self._num_tasks - len(_counts_by_task(results)))
+        first = max(0, len(self._earlier) - num_missing)
+        check_failures(
+            results,
+            max_failed_ratio=self._max_failed_ratio,
+            earlier=list(self._earlier)[first:],
+        )
 
     def is_enough(self, results: Sequence[RolloutResult]) -> bool:
         """Return whether these and the earlier tasks are as many as are counted together."""
@@ -269,29 +252,21 @@ class FailureWatch:
         self._earlier.extend(_counts_by_task(results))
 
     def state_dict(self) -> list[list[int]]:
-        """Return for each of the last tasks how many runs it had, failed, and raised."""
+        """Return the number of runs and of failed runs for each of the last tasks."""
         return [list(counts) for counts in self._earlier]
 
     def load_state_dict(self, state: Iterable[Sequence[int]]) -> None:
+        """Go on from there."""
         self._earlier.clear()
-        for num_runs, num_failed, *raised in state:  # a run of an earlier version has two of them
-            self._earlier.append((num_runs, num_failed, raised[0] if raised else 0))
+        self._earlier.extend((num_runs, num_failed) for num_runs, num_failed in state)
 
 
-def _counts_by_task(results: Iterable[RolloutResult]) -> list[tuple[int, int, int]]:
-    """Return for each task, in their order, how many runs it had, failed, and raised an error."""
-    counts: dict[int, tuple[int, int, int]] = {}
+def _counts_by_task(results: Iterable[RolloutResult]) -> list[tuple[int, int]]:
+    """Return the number of runs and of failed runs of each task, in the tasks' order."""
+    counts: dict[int, tuple[int, int]] = {}
     for result in results:
-        num = result.request.num_runs
-        num_runs, num_failed, num_raised = counts.get(result.request.key.task, (0, 0, 0))
-        counts[result.request.key.task] = (
-            num_runs + num,
-            num_failed + num * (result.failure is not None),
-            num_raised + num * bool(_raised(result)),
-        )
+        num_runs, num_failed = counts.get(result.request.key.task, (0, 0))
+        num_runs += result.request.num_runs
+        num_failed += result.request.num_runs if result.failure is not None else 0
+        counts[result.request.key.task] = num_runs, num_failed
     return [counts[task] for task in sorted(counts)]
-
-
-def _raised(result: RolloutResult) -> list[RunFailure]:
-    """Return the attempts in which the workflow or its reward function raised an error."""
-    return [one for one in _attempts(result) if one.outcome is Outcome.WORKFLOW_ERROR]
