@@ -83,9 +83,15 @@ class Sleeps(SimpleWorkflow):
     can_repeat = False
 
     def run(self) -> Any:
-        dice = random.Random(f"{self.task.batch_id}/{self.task.task_id}/{self.run_id_base}")
-        time.sleep(ROLLOUT_S * dice.lognormvariate(-(SIGMA**2) / 2, SIGMA))
+        task = self.task
+        time.sleep(rollout_s(task.batch_id, task.task_id, self.run_id_base))
         return super().run()
+
+
+def rollout_s(batch: object, task: object, run: int) -> float:
+    """Return how long a rollout sleeps, the same in each run."""
+    dice = random.Random(f"{batch}/{task}/{run}")
+    return ROLLOUT_S * dice.lognormvariate(-(SIGMA**2) / 2, SIGMA)
 
 
 @ENGINES.register_module("answers_at_once")

@@ -4,13 +4,17 @@
 
 Rollouts and train steps sleep (``idle_parts.py``), so the two sides share no CPU cores.
 The comparison is about when rollouts and train steps begin, wait and overlap. Each run is simulated
-twice: with the times that it recorded itself, and with those of the first run, in which the sides
-take turns. The measured time is the time between two train steps, by the trainer's clock.
+three times: with the times that it recorded itself, with those of the first run, in which the sides
+take turns, and with the very times of its rollouts, one by one. The first two draw 500 steps from
+what is known of the rollouts; the run itself had a few, and its luck with them: the last column is
+without that. The measured time is the time between two train steps, by the trainer's clock.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import json
 import shutil
 import subprocess
@@ -46,9 +50,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="simulated-") as name:
         print(
-            "| run | measured, s a step | with its own times | ratio | with the first's | ratio |"
+            "| run | measured, s a step | with its own times | ratio | with the first's | ratio "
+            "| with the same rollouts | ratio |"
         )
-        print("|---|---|---|---|---|---|", flush=True)
+        print("|---" * 8 + "|", flush=True)
         record: Path | None = options.record
         for short in options.runs.split(","):
             run = SHORT[short]
@@ -56,8 +61,9 @@ def main() -> None:
             monitor = made(Path(name) / short, settings, steps=options.steps)
             record = record or monitor
             real = measured(monitor)
-            own, first = (of_record(file, settings) for file in (monitor, record))
-            cells = f"{own:.2f} | {own / real:.2f} | {first:.2f} | {first / real:.2f}"
+            found = [of_record(file, settings) for file in (monitor, record)]
+            found.append(of_record(monitor, settings, same=options.steps))
+            cells = " | ".join(f"{one:.2f} | {one / real:.2f}" for one in found)
             print(f"| {run} | {real:.2f} | {cells} |", flush=True)
 
 
@@ -85,8 +91,28 @@ def measured(monitor: Path) -> float:
     return float((ends[-1] - ends[0]) / (len(ends) - 1))
 
 
-def of_record(record: Path, settings: dict[str, Any]) -> float:
-    """Return the simulated seconds between two train steps."""
+class SameRollouts:
+    """The times of a run's rollouts, in the order in which they begin."""
+
+    def __init__(self) -> None:
+        from idle_parts import rollout_s
+
+        steps, groups, rows = itertools.count(1), range(GROUPS), range(ROWS)
+        self._left = (rollout_s(s, g, r) for s in steps for g in groups for r in rows)
+
+    def draw(self, _dice: object) -> float:
+        """Return the next one's seconds."""
+        return next(self._left)
+
+
+def of_record(record: Path, settings: dict[str, Any], *, same: int = 0) -> float:
+    """Return the simulated seconds between two train steps.
+
+    Args:
+        record: ``metrics.jsonl`` of a run.
+        settings: of the run that is simulated.
+        same: so many steps, with the very times of a run's rollouts; 0: drawn by the record.
+    """
     from trinity_debug.recorded_times import recorded_times
     from trinity_debug.simulated_run import Setup, simulated
 
@@ -108,7 +134,13 @@ def of_record(record: Path, settings: dict[str, Any]) -> float:
         sync=times.sync,
         around=times.around,
     )
-    return simulated(setup).step_s
+    if not same:
+        return simulated(setup).step_s
+    first, whole = (
+        simulated(dataclasses.replace(setup, steps=steps, rollout=SameRollouts()))
+        for steps in (SKIPPED + 1, same)
+    )
+    return (whole.seconds - first.seconds) / (whole.train_steps - first.train_steps)
 
 
 def settings_of(folder: Path, settings: dict[str, Any], *, steps: int) -> dict[str, Any]:

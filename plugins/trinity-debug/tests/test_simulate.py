@@ -179,6 +179,27 @@ def test_times_are_read_from_the_record_of_a_run(tmp_path) -> None:
         recorded_times(written(tmp_path / "metrics.jsonl", num_steps=3), requests=32)
 
 
+@pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0])
+def test_the_tail_of_a_record_is_that_of_the_rollouts_that_it_is_of(tmp_path, sigma) -> None:
+    """A record has the mean of a step's rollouts and the longest of them."""
+    dice, given = random.Random(0), Seconds(mean=4.0, sigma=sigma)
+    path = written(tmp_path / "metrics.jsonl", num_steps=1000)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for row in rows:
+        if row["role"] == "explorer":
+            drawn = [given.draw(dice) for _ in range(32)]
+            row["rollout/time/run_execution/mean"] = sum(drawn) / 32
+            row["rollout/time/run_execution/max"] = max(drawn)
+        if row["role"] == "trainer":
+            row["time/train_s"] = given.draw(dice)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    times = recorded_times(path, requests=32)
+
+    for found in (times.rollout, times.train):
+        assert (found.mean, found.sigma) == (pytest.approx(4.0, rel=0.1), pytest.approx(sigma, 0.1))
+
+
 def candidate(**numbers):
     given = {"seconds": 1.0, "train_steps": 1, "engines_idle": 0.0, "trainer_idle": 0.0}
     outcome = Outcome(**given | {"num_lost": 0} | numbers)

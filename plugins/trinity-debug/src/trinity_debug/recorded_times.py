@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import NormalDist, fmean, pstdev
 from typing import TYPE_CHECKING
 
 from trinity.errors import ConfigError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["RecordedTimes", "recorded_times"]
 
 _RUN = "rollout/time/run_execution"
+_ROUNDS = 12  # until the tail that was looked for does not change any more
+_POINTS = 2000  # of a quadrature
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,20 +99,36 @@ def _of_rollouts(rows: Sequence[Mapping[str, float]], *, requests: int) -> Secon
     slowest = fmean(row[f"{_RUN}/max"] for row in rows)
     if requests < 2:
         return _of([row[f"{_RUN}/mean"] for row in rows])
-    return Seconds.of_slowest(mean, slowest, z=_z_of_largest(requests))
+    return of_largest(mean, slowest, count=requests)
 
 
 def _of(numbers: Sequence[float]) -> Seconds:
-    """Return seconds of these numbers' mean, whose slowest of as many is their largest."""
-    if len(numbers) < 2:
-        return Seconds(mean=fmean(numbers))
-    return Seconds.of_slowest(fmean(numbers), max(numbers), z=_z_of_largest(len(numbers)))
+    """Return seconds of these numbers' mean, whose logarithms scatter as theirs do."""
+    sigma = pstdev([math.log(number) for number in numbers]) if min(numbers) > 0.0 else 0.0
+    return Seconds(mean=fmean(numbers), sigma=sigma)
 
 
-def _z_of_largest(count: int) -> float:
-    """Return where the largest of so many normal numbers lies on average (Blom's formula).
+def of_largest(mean: float, largest: float, *, count: int) -> Seconds:
+    """Return seconds of this mean of which the largest of so many is as given, on average.
 
-    >>> round(_z_of_largest(100), 2)
-    2.5
+    The average of the largest is above ``exp(sigma z)`` of the largest's average ``z``.
+
+    >>> round(of_largest(2.0, 5.11, count=32).sigma, 2)  # the largest of 32 with 0.5, by drawing
+    0.5
     """
-    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
+    found = Seconds(mean=mean)
+    for _ in range(_ROUNDS):
+        largest_z = _log_of_largest(count, found.sigma or 1.0)
+        found = Seconds.of_slowest(mean, largest, z=largest_z)
+    return found
+
+
+def _log_of_largest(count: int, sigma: float) -> float:
+    """Return the z for which exp(sigma z) is the average of the largest of so many.
+
+    >>> round(_log_of_largest(100, 1e-6), 2)  # the average of the largest of 100 normal numbers
+    2.51
+    """
+    normal = NormalDist()
+    quantiles = (((n + 0.5) / _POINTS) ** (1.0 / count) for n in range(_POINTS))
+    return math.log(fmean(math.exp(sigma * normal.inv_cdf(q)) for q in quantiles)) / sigma
