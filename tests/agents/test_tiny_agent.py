@@ -77,7 +77,7 @@ def test_the_tokenizer_knows_all_of_a_conversation_and_a_call_is_read_back(prepa
     assert (found.name, found.arguments) == ("add", {"a": 3, "b": 14})
 
 
-@pytest.mark.slow
+@pytest.mark.acceptance
 def test_a_short_run_of_the_tutorial_trains_on_the_calls_of_the_agent(trinity, tmp_path):
     config = yaml.safe_load((EXAMPLE / "tiny.yaml").read_text(encoding="utf-8"))
     config["stages"][0]["buffer"] |= {"total_steps": 30}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import pytest
 import trinity
@@ -12,11 +13,12 @@ from trinity.errors import ConfigError, TrinityError
 from trinity.runtime.record.result import RunStatus
 from trinity.trainer.torch_trainer import TorchTrainer
 
-FIRST = ["grpo", "ppo", "opmd", "gspo", "m2po", "multi_step_grpo"]
+FIRST = ["ppo", "opmd", "multi_step_grpo"]  # with a critic, of another package, of steps
 ON_ROLLOUTS = [
-    "grpo_verl", "dapo", "reinforceplusplus", "rloo", "asymre", "sppo", "topr", "cispo", "sapo",
-    "raft", "rec", "gigpo",
+    "grpo", "gspo", "m2po", "grpo_verl", "dapo", "reinforceplusplus", "rloo", "asymre", "sppo",
+    "topr", "cispo", "sapo", "raft", "rec", "gigpo",
 ]  # fmt: skip
+MORE = partial(pytest.param, marks=pytest.mark.acceptance)
 PLAIN = {"prompt_type": "plaintext"}
 ROWS = {
     "sft": {"prompt": "say", "response": "it"},
@@ -48,7 +50,7 @@ def rows_file(tmp_path, schema, *, count=8):
 
 @pytest.mark.parametrize(
     "name",
-    [*FIRST, *(pytest.param(one, marks=pytest.mark.acceptance) for one in ON_ROLLOUTS)],
+    [*FIRST, *map(MORE, ON_ROLLOUTS)],
 )
 def test_an_algorithm_on_rollouts_trains_two_steps(config_dict, write_yaml, name) -> None:
     config_dict["buffer"]["total_steps"] = 2
@@ -63,7 +65,7 @@ def test_an_algorithm_on_rollouts_trains_two_steps(config_dict, write_yaml, name
     assert ("critic/vf_loss" in rows[0]) is (name == "ppo")
 
 
-@pytest.mark.parametrize("name", ["sft", "cpt", "dpo"])
+@pytest.mark.parametrize("name", ["sft", MORE("cpt"), "dpo"])
 def test_an_algorithm_on_a_file_trains_two_steps_without_an_engine(
     config_dict, write_yaml, tmp_path, name
 ) -> None:
@@ -79,7 +81,7 @@ def test_an_algorithm_on_a_file_trains_two_steps_without_an_engine(
     assert rows[0]["perf/num_samples"] == (8 if name == "dpo" else 4)  # a pair is two rows
 
 
-@pytest.mark.parametrize("name", ["mix", "mix_chord"])
+@pytest.mark.parametrize("name", ["mix", MORE("mix_chord")])
 def test_an_algorithm_with_an_expert_reads_both_buffers(
     config_dict, write_yaml, tmp_path, name
 ) -> None:
@@ -132,7 +134,7 @@ def fails_at(monkeypatch):
     return due.add
 
 
-@pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.acceptance), "mix"])
+@pytest.mark.parametrize("name", [MORE("ppo"), "mix"])
 def test_a_run_that_failed_goes_on_with_the_rows_that_it_held(
     config_dict, write_yaml, tmp_path, fails_at, name
 ) -> None:

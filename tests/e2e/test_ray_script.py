@@ -182,6 +182,7 @@ def sft_over(rows):
     }
 
 
+@pytest.mark.acceptance
 def test_the_program_joins_what_ray_start_began_and_leaves_it(
     trinity_program, config_dict, write_yaml, rows, head, user
 ):
@@ -199,9 +200,10 @@ def test_a_run_that_never_fits_on_a_joined_cluster_says_so_before_it_starts(
     trinity_program, config_dict, write_yaml, head, user
 ):
     config_dict["explorer"]["rollout_model"] = {"engine_num": 2}
-    user["RAY_ADDRESS"] = head.address
+    user["RAY_TMPDIR"] = head.folder  # where the cluster that ``ray start`` began is noted
     ended = trinity_program("run", "--config", write_yaml(config_dict), env=user)
     assert ended.returncode == 1
+    assert f"joined the Ray cluster at {head.address}" in ended.stdout
     assert "the run does not fit on the Ray cluster" in ended.stderr
     assert "2 + 1 here, and the cluster's machines have 2." in ended.stderr
     assert "started in" not in ended.stdout

@@ -255,6 +255,7 @@ def differs(path: Path, experiences: list[Experience]) -> float:
     return worst
 
 
+@pytest.mark.acceptance
 def test_without_a_trainer_what_is_committed_is_stored_once(
     config_dict, write_yaml, run_dir, serve, tiny_model, tmp_path
 ) -> None:

@@ -73,7 +73,7 @@ def assert_equal(one: Experience, other: Experience) -> None:
 
 
 @given(st.lists(an_experience(), max_size=4))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_what_is_decoded_is_what_was_encoded(experiences) -> None:
     packet = pickle.loads(pickle.dumps(encode(experiences), protocol=5))
 

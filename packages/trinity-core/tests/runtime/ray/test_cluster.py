@@ -135,14 +135,11 @@ def test_our_own_ray_is_quiet_has_a_token_and_ends_with_the_run(script, tmp_path
     assert not (tmp_path / ".ray").exists()  # the token was written nowhere
 
 
-def test_our_own_ray_listens_on_the_loopback_and_dies_with_a_killed_driver(script, tmp_path):
+@pytest.mark.acceptance
+def test_our_own_ray_dies_with_a_killed_driver(script, tmp_path):
     process = script("hold")
     assert process.stdout.readline().startswith("started")
     assert process.stdout.readline().startswith("own")
-    heard = set().union(*(listening(pid) for pid in family(tmp_path)))
-    loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
-    assert heard
-    assert heard <= loopback
     process.kill()
     # Ray's agents look for their parent every minute: tests/e2e/test_ray_interrupt.py waits for it
     assert soon(lambda: all(map(is_agent, family(tmp_path))))
@@ -158,7 +155,7 @@ def is_agent(pid):
     return b"agent" in command.lower()
 
 
-@pytest.mark.parametrize("words", [(), ("first",)])
+@pytest.mark.parametrize("words", [pytest.param((), marks=pytest.mark.acceptance), ("first",)])
 def test_a_cluster_that_is_there_is_joined_and_left_alive(script, ray_cluster, words):
     process = script(*words, **joining(ray_cluster))
     output, _ = process.communicate(timeout=180)
@@ -213,11 +210,17 @@ except TrinityError as error:
         ("gcs_server", "the head (GCS)"),
     ],
 )
-def test_who_waits_for_a_room_hears_that_ray_itself_was_killed(script, tmp_path, program, name):
+def test_ray_listens_on_the_loopback_and_who_waits_for_a_room_hears_that_it_was_killed(
+    script, tmp_path, program, name
+):
     (tmp_path / "script.py").write_text(WAITING)
     process = script()
     assert process.stdout.readline().startswith("started")
     assert process.stdout.readline() == "waiting\n"
+    heard = set().union(*(listening(pid) for pid in family(tmp_path)))
+    loopback = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+    assert heard
+    assert heard <= loopback
     (pid,) = (p for p in family(tmp_path) if _program(p) == program)
     os.kill(pid, signal.SIGKILL)
 
