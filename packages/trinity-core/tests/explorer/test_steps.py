@@ -294,6 +294,26 @@ def test_concurrent_mode_says_how_many_runs_of_a_task_one_runner_makes_at_once(
     assert made.engine.num_open_runs == 0
 
 
+class Team(Workflow):
+    """Two agents speak, and the second once more for a group that the workflow names itself."""
+
+    def run(self):
+        said = [self.model.chat([{"role": "user", "content": "go"}])[0] for _ in range(3)]
+        for reply, name in zip(said, ("solver", "checker", "checker"), strict=True):
+            reply.reward, reply.info["adapter"] = 0.0, name
+        said[2].eid.task = f"{self.task.task_id}-verdicts"
+        return said
+
+
+def test_what_agents_with_adapters_of_their_own_say_is_compared_apart(world) -> None:
+    made = world(a_task(workflow=Team, repeat_times=2))
+    made.step()
+
+    assert [e.eid.tid for e in made.sink.last] == [
+        f"1/{group}" for _ in range(2) for group in ("0-solver", "0-checker", "0-verdicts")
+    ]
+
+
 def test_pieces_hold_runs_of_one_task_up_to_the_limit() -> None:
     _, cls = counted(awaits=False)
     requests = [

@@ -25,6 +25,9 @@ def export(
         str,
         typer.Option("--license", help="Licence, such as apache-2.0 or mit, for the model card."),
     ] = "",
+    adapter: Annotated[
+        str, typer.Option("--adapter", help="Of a run of several agents: whose adapter to merge.")
+    ] = "",
     push: Annotated[
         str,
         typer.Option(
@@ -39,6 +42,7 @@ def export(
     """
     from trinity.runtime.record.checkpoint import check_model
 
+    from trinity_lab.merged_adapter import check_adapter, write_merged
     from trinity_lab.model_card import UNKNOWN, card_of
     from trinity_lab.models import find_model
 
@@ -49,8 +53,13 @@ def export(
         message = f"{checkpoint} is no checkpoint of a run. Name a folder global_step_N.{beside}"
         raise ConfigError(message)
     check_model(model.checkpoint.huggingface)
-    _check_weights(model.checkpoint.huggingface)
-    _copy(model, to)
+    check_adapter(model, adapter)
+    _check_empty(to)
+    if adapter:
+        write_merged(model, adapter, to)
+    else:
+        _check_weights(model.checkpoint.huggingface)
+        shutil.copytree(model.checkpoint.huggingface, to, dirs_exist_ok=True)
     serve = f"vllm serve {shlex.quote(push or str(to))}"
     card = card_of(model, name=push or to.name, license_name=license_name or UNKNOWN, serve=serve)
     (to / "README.md").write_text(card, encoding="utf-8")
@@ -88,11 +97,9 @@ def _better_than(model: Model) -> str:
     return f"the best checkpoint by {progress.best_metric} is global_step_{step} ({value:.4g})"
 
 
-def _copy(model: Model, to: Path) -> None:
-    assert model.checkpoint is not None
+def _check_empty(to: Path) -> None:
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ConfigError(f"{to} is not empty. Name a new folder.")
-    shutil.copytree(model.checkpoint.huggingface, to, dirs_exist_ok=True)
 
 
 def _push(folder: Path, repository: str) -> None:

@@ -1,4 +1,4 @@
-"""Brings ``trinity tinker``, the pages of its journal, and what ``model.tinker`` turns on."""
+"""Brings ``trinity tinker``, and what ``model.tinker`` or several adapters turn on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 TRINITY_PLUGIN_API = 1
 TRINITY_FOLDER_VIEWS = {"tinker": "trinity_tinker.folder_view:VIEW"}  # of `trinity view`
+
+_OF_TRANSFORMERS = {"logprobs", "seeded_by_key", "busy_s", "stop_strings", "structure"}
+_OF_TRANSFORMERS |= {"weights:memory", "scores", "in_flight", "adapters", "penalties"}
 
 
 @hookimpl
@@ -27,20 +30,31 @@ def trinity_commands() -> dict[str, ComponentSpec]:
 
 @hookimpl
 def trinity_rollout_engines() -> dict[str, ComponentSpec]:
-    """Return the engine that samples with a Tinker service."""
+    """Return the engines that sample with a Tinker service, and with an adapter for each row."""
     target = "trinity_tinker.client.engine:TinkerEngine"
     return {
         "tinker": ComponentSpec(
             target, provides=frozenset({"logprobs", "preflight", "stop_strings"})
-        )
+        ),
+        "multi_lora": ComponentSpec(
+            "trinity_tinker.agents.engine:MultiLoRAEngine",
+            "the engine transformers, with a LoRA adapter for each agent",
+            provides=frozenset(_OF_TRANSFORMERS),
+        ),
     }
 
 
 @hookimpl
 def trinity_trainers() -> dict[str, ComponentSpec]:
-    """Return the trainer that trains with a Tinker service."""
+    """Return the trainers that train with a Tinker service, and an adapter for each agent."""
     target = "trinity_tinker.client.trainer:TinkerTrainer"
-    return {"tinker": ComponentSpec(target, provides=frozenset({"ref_logprob", "trained_batch"}))}
+    return {
+        "tinker": ComponentSpec(target, provides=frozenset({"ref_logprob", "trained_batch"})),
+        "multi_lora": ComponentSpec(
+            "trinity_tinker.agents.trainer:MultiLoRATrainer",
+            "the trainer torch, with a LoRA adapter for each agent",
+        ),
+    }
 
 
 @hookimpl
@@ -59,8 +73,11 @@ def trinity_assets() -> list[AssetSpec]:
 
 @hookimpl
 def trinity_configure(config: Any) -> None:  # Any: trinity.common.config.Config
-    """Tell the engine the address of the service."""
+    """Tell the engine the address of the service, or the names of the adapters."""
     rollout = config.explorer.rollout_model
+    if config.model.adapters and not config.model.tinker.enable:
+        names = list(config.model.adapters)
+        rollout.extra_engine_args = {"names": names, **rollout.extra_engine_args}
     if config.model.tinker.enable and config.model.tinker.base_url:
         rollout.extra_engine_args = {
             "base_url": config.model.tinker.base_url,

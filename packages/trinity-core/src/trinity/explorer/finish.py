@@ -202,10 +202,13 @@ def _group(experience: Experience, *, request: RolloutRequest) -> int | str:
     """Return the name of the group: the task's, or one below it that the workflow gave.
 
     ``experience.eid.task = f"{self.task.task_id}-verdicts"`` keeps experiences of another kind from
-    being compared with the task's own.
+    being compared with the task's own. Those of different adapters are compared apart anyway.
     """
     own, given = request.key.task, experience.eid.task
-    return given if isinstance(given, str) and given.startswith(f"{own}-") else own
+    if isinstance(given, str) and given.startswith(f"{own}-"):
+        return given
+    adapter = experience.info.get("adapter")
+    return f"{own}-{adapter}" if adapter else own
 
 
 def _runs(experiences: list[Experience], *, request: RolloutRequest) -> list[int]:

@@ -212,6 +212,12 @@ _ALL_KINDS = (
             ),
             *_methods(trained_batch="trained_batch"),
             Ability(
+                word="preflight",
+                members=("preflight",),
+                meaning="its class has `preflight(config)`, which returns what of a resolved "
+                "configuration it cannot do, as problems of the configuration.",
+            ),
+            Ability(
                 word="ranks",
                 argument="group",
                 meaning="it trains as one of several ranks: each rank gets every batch. "

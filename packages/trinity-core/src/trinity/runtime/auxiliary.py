@@ -64,7 +64,7 @@ def _made(
         make_engine(config, manager, rollout=whole) for _ in range(max(1, section.engine_num))
     )
     given = ModelSettings.of(section, config.model)
-    settings = replace(given, enable_openai_api=True, is_trained=False)
+    settings = replace(given, enable_openai_api=True, is_trained=False, adapters=())
     chat_format = ChatFormat.load(
         settings.model_path,
         chat_template=config.model.custom_chat_template if not section.model_path else None,

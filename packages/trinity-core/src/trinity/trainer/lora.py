@@ -39,6 +39,7 @@ class Adapters:
         module: the transformers model, frozen, in the type that it computes in.
         config: one entry of ``model.lora_configs``; with a path, the adapters of that folder go on.
         name: of these among all in the model; no part of another's.
+        number: of the entry.
         may_adapt_head: whether the output layer may get one.
 
     Raises:
@@ -52,28 +53,30 @@ class Adapters:
         config: LoRAConfig,
         *,
         name: str = _NAME,
+        number: int = 0,
         may_adapt_head: bool = False,
     ) -> None:
         peft = _peft()
         self._module = module
         self._name = name
         is_first = not any(".lora_" in one for one, _ in module.named_parameters())
-        self._config = _read_config(config.path) if config.path else _made_config(config)
+        place = f"model.lora_configs.{number}"
+        self._config = _read_config(config.path, place) if config.path else _made_config(config)
         head = module.get_output_embeddings()
         try:
             with warnings.catch_warnings():
-                if may_adapt_head:  # several adapters, and one on a tied layer, are meant
+                if may_adapt_head or number:  # several, and one on a tied layer, are meant
                     warnings.simplefilter("ignore", UserWarning)
                 peft.inject_adapter_in_model(self._config, module, adapter_name=name)
         except ValueError as error:
             raise ConfigError(
-                f"model.lora_configs.0.target_modules fits no layer: {error}. "
+                f"{place}.target_modules fits no layer: {error}. "
                 "Use all-linear, or names such as q_proj,v_proj."
             ) from error
         if module.get_output_embeddings() is not head and not may_adapt_head:
             raise NotSupportedYetError(
-                "model.lora_configs.0.target_modules names the output layer, which the trainer "
-                "computes apart. Leave it out: all-linear does."
+                f"{place}.target_modules names the output layer, which the trainer computes "
+                f"apart. Leave it out: all-linear does."
             )
         for parameter in self.parameters:  # peft gives them the type of what they stand beside
             parameter.data = parameter.data.float()
@@ -157,14 +160,14 @@ class Adapters:
 
     def _adapted(self) -> Iterator[tuple[str, Any]]:  # Any: layers of peft
         for name, part in self._module.named_modules():
-            if hasattr(part, "get_delta_weight"):
+            if hasattr(part, "get_delta_weight") and self._name in part.scaling:
                 yield f"{name}.base_layer.weight", part
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: Path, *, folder_name: str = FOLDER) -> None:
         """Write the adapters as peft reads them, into a folder of their own."""
         from safetensors.torch import save_file
 
-        folder = directory / FOLDER
+        folder = directory / folder_name
         folder.mkdir(parents=True, exist_ok=True)
         self._config.save_pretrained(str(folder))
         tensors = self._tensors()
@@ -174,14 +177,14 @@ class Adapters:
         }
         save_file(named, folder / WEIGHTS_FILE)
 
-    def load(self, directory: Path) -> None:
+    def load(self, directory: Path, *, folder_name: str = FOLDER) -> None:
         """Go on from what :meth:`save` wrote.
 
         Raises:
             CheckpointError: there are none, or they are of other layers.
         """
         try:
-            self._load_tensors(directory / FOLDER)
+            self._load_tensors(directory / folder_name)
         except ConfigError as error:
             raise CheckpointError(
                 f"{error} Set model.lora_configs as the run began with."
@@ -236,12 +239,12 @@ def _made_config(config: LoRAConfig) -> Any:  # Any: a LoraConfig of peft
     )
 
 
-def _read_config(path: str) -> Any:  # Any: a LoraConfig of peft
+def _read_config(path: str, place: str) -> Any:  # Any: a LoraConfig of peft
     try:
         config = _peft().PeftConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"model.lora_configs.0.path {path!r} holds no adapters: {error}. "
+            f"{place}.path {path!r} holds no adapters: {error}. "
             "Give a folder that peft wrote, or leave it out."
         ) from error
     config.inference_mode, config.lora_dropout = False, 0.0

@@ -220,6 +220,7 @@ class ModelInputs:
     targets_N: Tensor
     temperature_N: Tensor | None  # None: 1 for all
     shape: tuple[int, int]  # rows, and R of the whole batch
+    adapter: str = ""  # of the rows, where the model has several
 
     @property
     def num_passes(self) -> int:
@@ -279,6 +280,7 @@ def model_inputs(
         targets_N=torch.from_numpy(tokens_T[starts_N + slots_BL[rows_N, places_N]]),
         temperature_N=_temperatures(experiences, rows_N),
         shape=(len(paths), action_mask_BR.shape[1]),
+        adapter=experiences[0].info.get("adapter", ""),
     )
 
 

@@ -13,7 +13,7 @@ import math
 import time
 from contextlib import contextmanager, nullcontext
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,11 @@ class TorchTrainer(Trainer):
         group: processes that share each batch, every one of which gets all of it; None: this one.
     """
 
+    #: what a trainer of another kind has in their place
+    loader_class: ClassVar[type[ModelLoader]] = ModelLoader
+    scorer_class: ClassVar[type[Scorer]] = Scorer
+    checkpointer_class: ClassVar[type[Checkpointer]] = Checkpointer
+
     def __init__(
         self,
         config: Config,
@@ -93,13 +98,13 @@ class TorchTrainer(Trainer):
             raise ConfigError(_SP_ALONE)
         if self._ranks.is_sharded and self._parts.has_critic:
             raise ConfigError(_DDP_ALONE)
-        self._models = ModelLoader(config, model_path=model_path, ranks=self._ranks)
+        self._models = self.loader_class(config, model_path=model_path, ranks=self._ranks)
         self._device = self._models.device
         self._offload = Offload.of(
             config.trainer, device=self._device, is_sharded=self._ranks.is_sharded
         )
         self._policy, self._adapters = self._models.trained()
-        self._scorer = Scorer(
+        self._scorer = self.scorer_class(
             config,
             parts=self._parts,
             policy=self._policy,
@@ -118,7 +123,7 @@ class TorchTrainer(Trainer):
         trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = make_optimizer(trained, config.algorithm.optimizer)
         self._lr = make_lr_schedule(config.algorithm.optimizer, total_steps=total_steps)
-        self._checkpointer = Checkpointer(
+        self._checkpointer = self.checkpointer_class(
             config,
             model_path=model_path,
             model=self.model,

@@ -80,9 +80,10 @@ class EndpointService:
         return visitor or self.keys.find(key)
 
     def names(self, entry: Entry) -> list[str]:
-        """Return the models that a key may ask: the run's own, then those beside it."""
+        """Return the models that a key may ask: the run's own, its adapters, those beside it."""
         model = entry.session.model
-        return list(dict.fromkeys([model.model_path, model.model_name, *model.beside]))
+        adapters = model.settings.adapters if not model.settings.adapter else ()
+        return list(dict.fromkeys([model.model_path, model.model_name, *adapters, *model.beside]))
 
     def target(
         self, body: Mapping[str, Any], *, entry: Entry, headers: Mapping[str, str]
@@ -112,7 +113,7 @@ class EndpointService:
             )
         model = entry.session.model
         if base not in {model.model_path, model.model_name}:
-            entry = entry.session.beside(base) or entry
+            entry = entry.session.beside(base, entry=entry) or entry
         return Target(
             session=entry.session,
             entry=entry,

@@ -81,8 +81,13 @@ class Session:
         unheard = list(self._unheard.values())  # a copy: the loop of the server changes it
         return len({id(served) for served, is_wanted in unheard if is_wanted})
 
-    def beside(self, name: str) -> Entry | None:
-        """Return what stands for an auxiliary model of the run; None: none has the name."""
+    def beside(self, name: str, *, entry: Entry) -> Entry | None:
+        """Return what stands for an auxiliary model, or for an adapter; None: none has the name.
+
+        An adapter is the run's own model: its calls are recorded and sampled as those of ``entry``.
+        """
+        if name in self.model.settings.adapters:
+            return self._adapter(name, entry=entry)
         model = self.model.beside.get(name)
         if model is None:
             return None
@@ -90,6 +95,14 @@ class Session:
             key = model.endpoint(record=False, force_sampling=False).key
             self._beside[name] = self._ring.find(key)
         return self._beside[name]
+
+    def _adapter(self, name: str, *, entry: Entry) -> Entry | None:
+        how = {"record": entry.record, "force_sampling": entry.force_sampling}
+        place = f"{name} {how}"
+        if place not in self._beside:
+            key = self.model.adapter(name).endpoint(entry.agent, **how).key
+            self._beside[place] = self._ring.find(key)
+        return self._beside[place]
 
     def endpoint(
         self, *, agent: str = "", record: bool = True, force_sampling: bool = False
@@ -161,7 +174,7 @@ class Session:
         )
         served = ChatCompletion(created=int(time.time()), replies=tuple(replies))
         for place, reply in enumerate(replies):
-            reply.info["agent"] = request.agent
+            reply.info["agent"] = request.agent or reply.info.get("adapter", "")
             reply.eid.step = reply.key.request
             reply.eid.suffix = f"choice-{place}" if place else ""
             exchanges.offer(reply)

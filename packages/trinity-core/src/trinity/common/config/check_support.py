@@ -76,6 +76,7 @@ def support_problems(config: Config) -> list[Problem]:
         *_below(config, "", config),
         *_templates_of_tasks(config),
         *_missing_peft(config),
+        *_unused_adapters(config),
         *_repeated_models(config),
         *_external_models(config),
         *_unwatched(config),
@@ -144,6 +145,12 @@ def _external_models(config: Config) -> Iterator[Problem]:
                 "is missing; requests to the API need the name of a model.",
                 "Give the model's name at the API.",
             )
+
+
+def _unused_adapters(config: Config) -> Iterator[Problem]:
+    if config.model.adapters and config.mode != "both":
+        what = f"has several adapters, which mode {config.mode} would not train or sample."
+        yield config.source.problem("model.lora_configs", what, "Use mode both, or one entry.")
 
 
 def _missing_peft(config: Config) -> Iterator[Problem]:

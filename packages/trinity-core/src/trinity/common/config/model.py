@@ -123,8 +123,7 @@ class ModelConfig(StrictModel):
     enable_thinking: bool | None = core(None, "thinking mode of the chat template")
     lora_configs: list[LoRAConfig] | None = core(
         None,
-        "train a LoRA adapter instead of all weights (package peft); at most one",
-        max_length=1,
+        "train LoRA adapters instead of all weights (package peft): one, or one for each agent",
     )
     fully_sharded_loras: bool = other(False, "shard LoRA adapters", used_by=_ADAPTERS)
     max_cpu_loras: int | None = other(None, "LoRA adapters in CPU memory", used_by=_ADAPTERS)
@@ -132,3 +131,9 @@ class ModelConfig(StrictModel):
     rope_theta: float | None = not_yet(None, "other base of the rotary embedding")
     tinker: TinkerConfig = section(TinkerConfig, "the Tinker service")
     external_model: ExternalModelConfig = section(ExternalModelConfig, "an external API")
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of several adapters, one for each agent; (): there is one at most."""
+        several = self.lora_configs or []
+        return tuple(one.name or "" for one in several) if len(several) > 1 else ()

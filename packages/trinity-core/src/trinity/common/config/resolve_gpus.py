@@ -145,7 +145,7 @@ def trainer_memory(config: Config, machine: Machine, parts: NamedParts) -> Train
         precision=trainer.precision,
         recomputes=trainer.gradient_checkpointing,
         has_reference=has_reference(config, parts),
-        adapters=adapter_parameters(machine.model, lora[0].lora_rank) if lora else 0,
+        adapters=sum(adapter_parameters(machine.model, one.lora_rank) for one in lora or ()),
         critic=critic,
     )
 

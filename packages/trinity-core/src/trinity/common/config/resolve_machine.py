@@ -26,6 +26,13 @@ def resolve_machine(work: Resolution) -> None:
     if work.config.model.tinker.enable:
         for path in ("trainer.trainer_type", f"{_ENGINE}.engine_type"):
             work.fill(path, "tinker", origin="model.tinker.enable")
+    elif work.config.model.adapters:
+        for path, plain in (
+            ("trainer.trainer_type", "torch"),
+            (f"{_ENGINE}.engine_type", "transformers"),
+        ):
+            if not work.asked(path) or work.value(path) == plain:  # else it is refused later
+                work.fill(path, "multi_lora", origin="model.lora_configs")
     if work.machine.num_gpus == 0:
         _run_without_gpus(work)
     else:

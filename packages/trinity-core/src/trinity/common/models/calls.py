@@ -118,6 +118,7 @@ class RunCalls:
         """
         if self.run.is_over:
             raise ModelError("the run was left behind: its time was up, or the whole was stopped.")
+        self.settings.check_adapter()
         key = self.run.next_key()
         request = sampling.request(prompt.token_ids, key=key, settings=self.settings)
         future = self.engine.submit(request)
@@ -170,7 +171,7 @@ class RunCalls:
             opening=prefix if call.prompt.text.endswith(prefix) else "",
             text=text,
             truncate_status=_truncate_status(call, completion),
-            info=version_info(spans_of(completion)),
+            info=version_info(spans_of(completion)) | self.settings.adapter_info,
             metrics={},
         )
 

@@ -22,7 +22,7 @@ from trinity.common.models.reply import reply_parser
 from trinity.common.models.run_endpoints import RunEndpoints
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.ports import RunKey
-from trinity.errors import ConfigError, ModelError
+from trinity.errors import ConfigError, ModelError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Endpoint,
         EndpointOpener,
         RolloutEngine,
+        RunSession,
     )
     from trinity.common.workflows.task import Task
 
@@ -83,6 +84,7 @@ class ModelWrapper:
         self._history = ChatHistory()
         self._recorder = CallRecorder()
         self._endpoints = RunEndpoints(endpoints)
+        self._adapted: dict[str, ModelWrapper] = {}
         self.beside: Mapping[str, ModelWrapper] = {}
         self._run.endpoints.append(self._endpoints)
 
@@ -139,6 +141,27 @@ class ModelWrapper:
     def enable_history(self) -> bool:
         """Return whether every call is recorded."""
         return self._settings.enable_history
+
+    def adapter(self, name: str) -> ModelWrapper:
+        """Return the model with one of several LoRA adapters, which is one agent of the run.
+
+        It is one object for the whole run, and records apart: chats of two agents never go on with
+        each other. Its experiences have the name as ``info["adapter"]`` and train that adapter.
+
+        Args:
+            name: of an entry of ``model.lora_configs``.
+
+        Raises:
+            ModelError: no entry has the name.
+        """
+        if name not in self._settings.adapters:
+            raise ModelError(
+                unknown_name("adapter in model.lora_configs", name, self._settings.adapters)
+            )
+        if name not in self._adapted:
+            clone = self._adapted[name] = self.clone_with_isolated_history()
+            clone._settings = replace(self._settings, name=name, adapter=name)
+        return self._adapted[name]
 
     @property
     def exchanges(self) -> Exchanges:
@@ -256,6 +279,8 @@ class ModelWrapper:
         )
         if earlier:
             self._run.broken.append((whole.tokens, earlier))
+        for one in (whole, *earlier):
+            one.info |= self._settings.adapter_info
         if self._run.has_cut_prompts:
             whole.truncate_status = "prompt_truncated"
         return whole
@@ -295,13 +320,15 @@ class ModelWrapper:
                 "Set explorer.rollout_model.enable_history: true."
             )
         are_chains = merge == "chains"
-        calls = self._recorder.in_order()
+        recorders = [one._recorder for one in self._agents]
+        calls = [call for recorder in recorders for call in recorder.in_order()]
+        calls.sort(key=lambda call: call.key)
         found = chains_of(calls) if are_chains else [call.experience for call in calls]
-        if clear_history:
-            self._recorder.clear()
-        session = self._endpoints.session
-        if found and session is not None and session.num_undelivered:
-            found[-1].metrics["api/undelivered:sum"] = float(session.num_undelivered)
+        for recorder in recorders if clear_history else ():
+            recorder.clear()
+        num_undelivered = sum(session.num_undelivered for session in self._sessions)
+        if found and num_undelivered:
+            found[-1].metrics["api/undelivered:sum"] = float(num_undelivered)
         return found
 
     def endpoint(
@@ -340,8 +367,7 @@ class ModelWrapper:
     @property
     def num_served(self) -> int:
         """Return how many calls of this run came by its endpoint and were answered."""
-        session = self._endpoints.session
-        return session.num_served if session is not None else 0
+        return sum(session.num_served for session in self._sessions)
 
     def check_served(self) -> None:
         """Say so if the last call by the endpoint got no reply from the engine.
@@ -349,10 +375,9 @@ class ModelWrapper:
         Raises:
             ModelError: an agent went on without its model.
         """
-        session = self._endpoints.session
-        failure = session.failure if session is not None else None
-        if failure is not None:
-            raise ModelError(f"the last call of the agent got no reply: {failure}") from failure
+        for failure in (session.failure for session in self._sessions):
+            if failure is not None:
+                raise ModelError(f"the last call of the agent got no reply: {failure}") from failure
 
     def for_run(
         self, key: RunKey, *, engine: RolloutEngine | None = None, task: Task | None = None
@@ -386,6 +411,8 @@ class ModelWrapper:
         self._settings = self._base if task is None else self._base.for_task(task)
         self._history.clear()
         self._recorder.clear()
+        self._adapted.clear()
+        del self._run.endpoints[1:]  # those of clones, which were of the other run
 
     def end_run(self) -> None:
         """Let nothing more be asked: the run was left behind, and whoever still asks is to end."""
@@ -404,6 +431,16 @@ class ModelWrapper:
         clone._run = self._run  # the requests of both are counted together
         self._run.endpoints.append(clone._endpoints)
         return clone
+
+    @property
+    def _agents(self) -> list[ModelWrapper]:
+        """Return the model and, of several adapters, those that were asked for."""
+        return [self, *self._adapted.values()]
+
+    @property
+    def _sessions(self) -> list[RunSession]:
+        found = (one._endpoints.session for one in self._agents)
+        return [session for session in found if session is not None]
 
     @property
     def _calls(self) -> RunCalls:

@@ -39,6 +39,8 @@ class ModelSettings:
     reasoning_parser: str | None = None  # None: likewise
     request_timeout_s: float = 3600.0
     is_trained: bool = True  # not: an auxiliary model's, whose weights stay
+    adapters: tuple[str, ...] = ()  # several, one for each agent, of which a request names one
+    adapter: str = ""  # that requests name
 
     @classmethod
     def of(cls, *sections: object) -> ModelSettings:
@@ -81,6 +83,23 @@ class ModelSettings:
             switch = {"enable_thinking": self.enable_thinking}
             given["extra_body"] = {"chat_template_kwargs": switch}
         return given
+
+    @property
+    def adapter_info(self) -> dict[str, Any]:  # Any: as info has it
+        """Return what the ``info`` of experiences says of the adapter that sampled them."""
+        return {"adapter": self.adapter} if self.adapter else {}
+
+    def check_adapter(self) -> None:
+        """Refuse a request that does not say which of several adapters is asked.
+
+        Raises:
+            ModelError: the message lists them.
+        """
+        if self.adapters and not self.adapter:
+            raise ModelError(
+                f"model.lora_configs has several adapters: {', '.join(self.adapters)}. Say which "
+                f"agent speaks: self.model.adapter(NAME), or its name as the model of an endpoint."
+            )
 
     @property
     def prompt_limit(self) -> int:
@@ -149,6 +168,7 @@ class Sampling:
             stop=stop,
             stop_token_ids=tuple(self.stop_token_ids or ()),
             structure=self.structure,
+            adapter=settings.adapter,
         )
 
 

@@ -1,0 +1,1 @@
+"""Several LoRA adapters of one frozen model in one run: one for each agent."""
