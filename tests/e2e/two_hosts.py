@@ -237,7 +237,7 @@ def join(hosts: TwoHosts, address: str) -> None:
 def _ray_start(host: Host, *words: str) -> None:
     # As the page about Ray says: without the mode, a node that joins shows no token.
     program = ("env", "RAY_AUTH_MODE=token", "ray", "start", "--disable-usage-stats")
-    room = ("--num-cpus", "2", "--object-store-memory", str(200 << 20))
+    room = ("--num-cpus", "3", "--object-store-memory", str(200 << 20))
     host.run(*program, "--node-ip-address", host.address, *room, *words)
 
 

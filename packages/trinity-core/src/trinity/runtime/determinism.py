@@ -19,8 +19,8 @@ IN_ORDER = "in_order"
 def determinism_of(config: Config, manager: PluginManager) -> Determinism:
     """Return the level that the policy, the strategy and the storage of a run allow.
 
-    ``same numbers``: every metric but times is a function of the seed, for runs of one turn or in
-    lockstep. ``same order``: batch k holds the same tasks under the same ids,
+    ``same numbers``: every metric but times is a function of the seed, if each rollout asks the
+    model once. ``same order``: batch k holds the same tasks under the same ids,
     as long as no group is dropped. ``same ledger``: each experience is trained once, or counted as
     dropped.
     """

@@ -199,4 +199,5 @@ def _trained(stages: Sequence[Config]) -> list[Config]:
 
 def _guarantee_line(stage: Config, manager: PluginManager) -> str:
     style, level = policy_of(stage).style, determinism_of(stage, manager)
-    return f"sync_style {style}: two runs of a seed have the {level}"
+    limit = ", if each rollout asks the model once" if level == "same numbers" else ""
+    return f"sync_style {style}: two runs of a seed have the {level}{limit}"
