@@ -43,8 +43,10 @@ def ability_problems(config: Config, parts: NamedParts) -> list[Problem]:
             problems += _of_storage(config, part, can)
         elif part.kind == "trainer" and config.mode == "both":
             problems += _of_trainer(config, part, can)
-            trainer: Any = parts.manager.find(part.kind, part.name).load()
-            problems += trainer.preflight(config) if "preflight" in can else ()
+            if "preflight" in can:
+                with named_failure(f"preflight of trainer {part.name}"):
+                    trainer: Any = parts.manager.find(part.kind, part.name).load()
+                    problems += trainer.preflight(config)
         elif part.kind == "rollout_engine":
             problems += [*_of_engine(config, part, can), *_of_preflight(config, part, parts, can)]
     return [*problems, *_of_workflows(config, parts)]
