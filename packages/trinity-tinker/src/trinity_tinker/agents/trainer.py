@@ -92,6 +92,14 @@ class AdapterScorer(Scorer):
         return Plan([parts])
 
 
+def _is_ray_worker() -> bool:
+    """Return whether Ray started this process; a process that only joined it may train."""
+    ray: Any = sys.modules.get("ray")  # Any: it is half typed
+    if ray is None or not ray.is_initialized():
+        return False
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
 class MultiLoRATrainer(TorchTrainer):
     """Makes one optimizer step of each batch, on the adapters of the agents that it has rows of.
 
@@ -103,8 +111,7 @@ class MultiLoRATrainer(TorchTrainer):
     checkpointer_class = AdapterCheckpointer
 
     def __init__(self, config: Config, *, model_path: str, total_steps: int, seed: int) -> None:
-        ray: Any = sys.modules.get("ray")  # Any: it is half typed
-        if ray is not None and ray.is_initialized():
+        if _is_ray_worker():
             raise ConfigError(
                 f"{config.source.place('model.lora_configs')}: several adapters are trained and "
                 f"sampled in one process, not over Ray. Start it with: trinity run --local."

@@ -112,8 +112,12 @@ class EndpointService:
                 "model", f"has the label {label[:80]!r}; use up to 64 of A-Z a-z 0-9 _ . and -."
             )
         model = entry.session.model
-        if base not in {model.model_path, model.model_name}:
-            entry = entry.session.beside(base, entry=entry) or entry
+        if base in {model.model_path, model.model_name}:
+            pass
+        elif base in model.settings.adapters:
+            entry = entry.session.adapter(base, entry=entry) or entry
+        else:
+            entry = entry.session.beside(base) or entry
         return Target(
             session=entry.session,
             entry=entry,

@@ -81,13 +81,8 @@ class Session:
         unheard = list(self._unheard.values())  # a copy: the loop of the server changes it
         return len({id(served) for served, is_wanted in unheard if is_wanted})
 
-    def beside(self, name: str, *, entry: Entry) -> Entry | None:
-        """Return what stands for an auxiliary model, or for an adapter; None: none has the name.
-
-        An adapter is the run's own model: its calls are recorded and sampled as those of ``entry``.
-        """
-        if name in self.model.settings.adapters:
-            return self._adapter(name, entry=entry)
+    def beside(self, name: str) -> Entry | None:
+        """Return what stands for an auxiliary model of the run; None: none has the name."""
         model = self.model.beside.get(name)
         if model is None:
             return None
@@ -96,7 +91,11 @@ class Session:
             self._beside[name] = self._ring.find(key)
         return self._beside[name]
 
-    def _adapter(self, name: str, *, entry: Entry) -> Entry | None:
+    def adapter(self, name: str, *, entry: Entry) -> Entry | None:
+        """Return what stands for the run's model with one of its adapters.
+
+        Its calls are recorded and sampled as those of ``entry``.
+        """
         how = {"record": entry.record, "force_sampling": entry.force_sampling}
         place = f"{name} {how}"
         if place not in self._beside:
