@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ if find_spec("trinity_envs_alfworld") is None:  # its engine is compiled: nox -s
 gc.disable()
 
 MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
+
+PYTHONPATH = os.environ.get("PYTHONPATH", "")  # before a test puts its plugins there
 
 
 def pytest_collection_finish() -> None:
@@ -71,10 +74,13 @@ def ray_cluster() -> Iterator[Cluster]:
     A process that is to join gets ``RAY_ADDRESS=ray_cluster.address``; the token it inherits.
     """
     from trinity.common.config import Config
+    from trinity.runtime.environment import environment
     from trinity.runtime.ray.cluster import cluster
 
-    with cluster(Config(), say=lambda _: None) as started:
-        yield started
+    with ExitStack() as running:
+        with environment({"PYTHONPATH": PYTHONPATH}):  # Ray hands it to each worker
+            found = running.enter_context(cluster(Config(), say=lambda _: None))
+        yield found
 
 
 @pytest.fixture
