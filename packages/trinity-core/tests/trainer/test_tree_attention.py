@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from trinity.common.config.model import LoRAConfig
 from trinity.common.experience import Experience
 from trinity.errors import NotSupportedYetError
 from trinity.trainer import sharing_trial
+from trinity.trainer.lora import Adapters
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.policy import Policy, Wanted
 from trinity.trainer.prefix_tree import (
@@ -156,6 +158,26 @@ def test_a_way_that_gives_another_gradient_is_not_taken(monkeypatch, most):
     sharing_trial._found.clear()
 
     assert ways == {"chain", "cache"}
+
+
+@pytest.mark.parametrize("target", ["gate_proj,up_proj", "q_proj,o_proj", "all-linear"])
+def test_a_way_that_gives_new_adapters_another_gradient_is_not_taken(monkeypatch, target):
+    monkeypatch.setattr(sharing_trial, "MOST_NUMBERS", 1)  # fewer than one adapter has
+
+    def ways():
+        sharing_trial._found.clear()
+        policy = a_policy("gemma3 with windows")
+        policy.module.requires_grad_(False)
+        Adapters(policy.module, LoRAConfig(lora_rank=4, target_modules=target))
+        found = find_prefix_sharing(policy).ways
+        sharing_trial._found.clear()
+        return found
+
+    assert ways() == {"chain", "cache", "mask"}
+    monkeypatch.setattr(
+        "trinity.trainer.prefix_tree.masks_of", lambda body, mask_P1LL, positions_PL: mask_P1LL
+    )  # a tree whose windows are forgotten
+    assert ways() == {"chain", "cache"}
 
 
 def test_a_model_that_computes_no_tree_is_named(monkeypatch, caplog):

@@ -2,7 +2,8 @@
 
 What a model could do follows from its layers; whether it does is tried: the gradient of a few
 tokens, computed in each way, must be that of the rows without sharing. It is the gradient of a
-large model's smallest weights (its norms), which passes through all layers and takes no memory.
+large model's smallest weights (its norms), which passes through all layers and takes no memory; of
+LoRA's it is that of B, for beside a new one, which is zero, A has none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from trinity.common.experience import Experience
+from trinity.common.ports.weights import LORA_A
 from trinity.errors import NotSupportedYetError
 from trinity.trainer.microbatch import model_inputs
 from trinity.trainer.prefix_tree import (
@@ -118,7 +120,7 @@ def _is_right(policy: Policy, way: Way) -> bool:
         return False  # the model takes no such mask or cache
     difference = sum(float((a - b).square().sum()) for a, b in zip(expected, found, strict=True))
     size = sum(float(gradient.square().sum()) for gradient in expected)
-    return difference <= TOLERANCE[policy.precision] ** 2 * size
+    return size > 0.0 and difference <= TOLERANCE[policy.precision] ** 2 * size
 
 
 def _gradient(policy: Policy, rows: Sequence[list[int]], packs: Sequence[Pack]) -> list[Tensor]:
@@ -130,7 +132,8 @@ def _gradient(policy: Policy, rows: Sequence[list[int]], packs: Sequence[Pack]) 
         places = torch.tensor(numbers, device=policy.device)[inputs.rows_N], inputs.columns_N
         states_BRD = states_ND.new_zeros((*inputs.shape, states_ND.shape[1]))
         states_BRD = states_BRD.index_put(places, states_ND)
-        by_size = sorted((p for p in policy.body.parameters() if p.requires_grad), key=Tensor.numel)
+        trained = [(n, p) for n, p in policy.body.named_parameters() if p.requires_grad]
+        by_size = sorted((p for n, p in trained if LORA_A not in n), key=Tensor.numel)
         sums = zip(by_size, accumulate(map(Tensor.numel, by_size)), strict=True)
         parameters = [p for p, total in sums if total <= MOST_NUMBERS] or by_size[:1]
         if not parameters:
