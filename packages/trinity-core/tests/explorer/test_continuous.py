@@ -150,6 +150,7 @@ def test_a_run_of_fewer_groups_than_a_batch_may_fail_too(a_run) -> None:
 
     with pytest.raises(RunFailedError, match="the shop is closed"):
         run.batch(1)
+    assert run.explorer.failed_attempts.count == 2
 
 
 def test_groups_that_were_dropped_after_the_last_step_are_told(a_run, caplog) -> None:

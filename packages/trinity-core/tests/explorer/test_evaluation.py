@@ -72,8 +72,10 @@ def test_a_failed_run_is_left_out_and_counted(world):
 
 
 def test_too_many_failed_runs_stop_the_evaluation(world):
+    explorer = world(evaluation_sets=[Evaluation([[None, None]])]).explorer
     with pytest.raises(RunFailedError, match="2 of 2 rollouts failed"):
-        world(evaluation_sets=[Evaluation([[None, None]])]).explorer.evaluate(0)
+        explorer.evaluate(0)
+    assert explorer.failed_attempts.count >= 2
 
 
 def test_several_sets_are_kept_apart_and_seed_their_requests_apart(world):

@@ -115,6 +115,16 @@ def test_the_run_goes_on_and_counts_failed_attempts(error, num, world):
     assert "run 0, attempt 1 at " in failed.first
 
 
+def test_attempts_that_end_the_run_are_counted(world):
+    made = world(*tasks_failing(4, 4), max_retry_times=1)
+
+    with pytest.raises(RunFailedError):
+        made.step()
+
+    assert made.explorer.failed_attempts.count == 16
+    assert "the shop is closed" in made.explorer.failed_attempts.first
+
+
 def test_failed_attempts_are_counted_on_after_a_resume(world):
     before = world(*two_of(raising_first(EnvError("closed"))), max_retry_times=1)
     before.step()

@@ -279,6 +279,7 @@ class ContinuousExplorer(Explorer):
             while not self._is_closed:
                 for name, given in self._own.ended(LOOK_S):
                     reports = without_cut_runs(given, can_fail=can_fail)
+                    self.failed_attempts.note(reports)
                     if isinstance(name, int):
                         self._end(name, reports)
                     else:

@@ -209,8 +209,6 @@ class Explorer:
         return by_order(results)
 
     def _tell(self, results: Sequence[RolloutResult], *, what: str) -> None:
-        """Count what failed, and say it."""
-        self.failed_attempts.note(results)
         tell_retries(results, what=what, said=self._said)
         tell_failures(results, what=what)
 
@@ -235,7 +233,9 @@ class Explorer:
             for request in self._requests(task, batch=batch, number=number)
         ]
         can_fail = self._config.on_failed_run != "fail"
-        return without_cut_runs(self._scheduler.run(requests), can_fail=can_fail)
+        results = without_cut_runs(self._scheduler.run(requests), can_fail=can_fail)
+        self.failed_attempts.note(results)  # before they may end the run
+        return results
 
     def _requests(self, task: Task, *, batch: str, number: int) -> list[RolloutRequest]:
         workflow = self._workflows.get(task.workflow)
