@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 from types import SimpleNamespace
 
 import pytest
@@ -123,9 +124,25 @@ def test_a_disk_without_space_for_the_copy_is_refused_by_name(monkeypatch, tmp_p
         StagingBuffer(on_disk=True).pack(snapshot)
 
     assert str(refused.value) == (
-        f"8 MiB for a copy of the weights do not fit into {tmp_path}, which has 5 MiB left. "
-        f"Let TMPDIR name another folder, or set synchronizer.copy_on_disk: false."
+        f"8 MiB for a copy of the weights do not fit into {tmp_path}: it has 5 MiB left. Let "
+        f"TMPDIR name another folder, or set synchronizer.copy_on_disk: false."
     )
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["a new file", "a file that is there"])
+def test_a_file_that_cannot_be_written_whole_is_refused_by_name(is_there) -> None:
+    staging = StagingBuffer(on_disk=True)
+    snapshot = WeightSnapshot(version=1, tensors={"w": torch.ones(2**21)})
+    if is_there:
+        staging.pack(snapshot)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, limits[1]))
+    try:
+        with pytest.raises(ModelError, match=r"do not fit into .*: File too large\. Let TMPDIR"):
+            staging.pack(snapshot)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert staging.kept() is None
 
 
 def test_a_checksum_sees_one_bit_and_blocks_that_changed_places() -> None:

@@ -96,7 +96,7 @@ class StagingBuffer:
         """Copy the weights, in place of those before them, and say what they are.
 
         Raises:
-            ModelError: the disk has no space for them.
+            ModelError: the disk has no space for them, or does not take them.
         """
         manifest = manifest_of(snapshot)
         with self._lock:
@@ -109,8 +109,11 @@ class StagingBuffer:
                 tensor = snapshot.tensors[one.name].detach()
                 if isinstance(self._copy, Tensor):
                     _view(self._copy, one).copy_(tensor)
-                else:
+                    continue
+                try:
                     write_at(self._copy.fileno(), tensor, begin=one.begin)
+                except OSError as error:  # it is full meanwhile, or a limit of files is passed
+                    raise _no_copy(manifest.num_bytes, error.strerror) from error
             self._manifest = manifest
         return manifest
 
@@ -123,21 +126,23 @@ class StagingBuffer:
             return PackedWeights.of(views_of(self._flat(), self._manifest))
 
     def _place(self, num_bytes: int) -> Any:
-        on_disk, now, folder = self._on_disk, memory(), tempfile.gettempdir()
-        free = shutil.disk_usage(folder).free
+        on_disk, now = self._on_disk, memory()
+        free = 0 if on_disk is False else shutil.disk_usage(tempfile.gettempdir()).free
         if on_disk is None and now is not None:
             on_disk = num_bytes > now.left // 8 and free > 2 * num_bytes
         if not on_disk:
             return torch.empty(num_bytes, dtype=torch.uint8)
         if free < num_bytes:
-            raise ModelError(
-                f"{num_bytes / 2**20:.0f} MiB for a copy of the weights do not fit into {folder}, "
-                f"which has {free / 2**20:.0f} MiB left. Let TMPDIR name another folder, or set "
-                f"synchronizer.copy_on_disk: false."
-            )
-        logger.info("the copy of the weights for engines that come back is a file in %s", folder)
-        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 -- closed with this
-        file.truncate(num_bytes)
+            raise _no_copy(num_bytes, f"it has {free / 2**20:.0f} MiB left")
+        try:
+            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 -- closed with this
+            file.truncate(num_bytes)
+        except OSError as error:
+            raise _no_copy(num_bytes, error.strerror) from error
+        logger.info(
+            "the copy of the weights for engines that come back is a file in %s",
+            tempfile.gettempdir(),
+        )
         return file
 
     def _flat(self) -> Tensor:
@@ -145,6 +150,14 @@ class StagingBuffer:
             return self._copy
         # Mapped anew: a page that nobody has any more is the system's.
         return map_descriptor(self._copy.fileno(), num_bytes=self._num_bytes)
+
+
+def _no_copy(num_bytes: int, why: str) -> ModelError:
+    return ModelError(
+        f"{num_bytes / 2**20:.0f} MiB for a copy of the weights do not fit into "
+        f"{tempfile.gettempdir()}: {why}. Let TMPDIR name another folder, or set "
+        f"synchronizer.copy_on_disk: false."
+    )
 
 
 def manifest_of(snapshot: WeightSnapshot) -> WeightManifest:
