@@ -101,6 +101,15 @@ def test_what_a_failed_start_left_did_not_start(tmp_path) -> None:
             status(folder)
 
 
+def test_a_part_of_a_run_that_failed_is_no_run_that_did_not_start(run_dir) -> None:
+    directory = run_dir(status="failed", train_steps=7, error="DataError: no room")
+    with pytest.raises(DataError), logs_to(directory, level="info", say=print):
+        raise DataError("no room")
+
+    with pytest.raises(ConfigError, match="monitor holds no run"):
+        status(directory / "monitor")
+
+
 def test_a_run_with_stages_is_shown_stage_by_stage(run_dir, capsys) -> None:
     stage = run_dir(status="finished", train_steps=7)
 

@@ -130,8 +130,9 @@ def _selection(newest: Checkpoint | None) -> Iterator[str]:
 def _no_run(directory: Path) -> str:
     if not directory.exists():
         return f"there is no folder {directory}, seen from here: name a run directory."
-    error = last_error(directory) or last_error(directory.parent)
-    if error or (directory / "config.yaml").exists():
+    is_stage = (directory / "config.yaml").exists()  # its run's log is above it
+    error = last_error(directory) or (last_error(directory.parent) if is_stage else "")
+    if error or is_stage:
         return f"the run {directory} did not start{f': {error}' if error else '.'}"
     return (
         f"{directory} holds no run: it has neither run.json nor explorers. The header of a run "
