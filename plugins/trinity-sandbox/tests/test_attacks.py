@@ -16,6 +16,7 @@ import pytest
 from trinity.common.sandbox import CommandResult, Limits, sandbox_named
 from trinity.common.sandbox.base import interpreter
 from trinity.errors import ConfigError
+from trinity_sandbox import supervise
 
 ISOLATING = []
 for one in ("bwrap", "landlock"):
@@ -223,6 +224,25 @@ def test_nothing_is_written_after_the_end_of_a_command(sandbox):
             written = len(os.listdir(session.folder))
             time.sleep(0.05)
             assert len(os.listdir(session.folder)) == written
+
+
+def test_a_process_whose_first_thread_ended_is_waited_for(caplog, monkeypatch):
+    monkeypatch.setattr(supervise, "_MOST_TO_DIE_S", 0.1)
+    source = "import ctypes, threading; threading.Thread(target=threading.Event().wait).start(); "
+    source += "print('now', flush=True); ctypes.CDLL(None).pthread_exit(None)"
+    command = [sys.executable, "-c", source]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout.readline() == b"now\n"
+            while " Z " not in Path(f"/proc/{process.pid}/stat").read_text():  # of its first thread
+                time.sleep(0.01)
+            supervise._wait_until_gone(process.pid, None)
+        finally:
+            process.kill()
+    assert "has processes that did not end: they may still write" in caplog.text
+    caplog.clear()
+    supervise._wait_until_gone(process.pid, None)
+    assert not caplog.text
 
 
 def test_a_program_inherits_no_variable_no_descriptor_and_cannot_forge_its_end(sandbox):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import re
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = ["Ended", "bytes_in", "run_client", "run_supervised"]
+
+logger = logging.getLogger("trinity.sandbox")
 
 _SAMPLED_EVERY_S = 0.05
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -263,14 +266,22 @@ def _first_inside(said: bytearray) -> int | None:
 
 def _wait_until_gone(group: int, inside: int | None) -> None:
     """Wait for processes that were killed, or that the kernel kills: until then they may write."""
+    end = time.monotonic() + _MOST_TO_DIE_S
     if inside is not None:
         gone = select.poll()
         gone.register(inside, select.POLLIN)
-        gone.poll(1000 * _MOST_TO_DIE_S)
+        is_gone = bool(gone.poll(1000 * _MOST_TO_DIE_S))
         os.close(inside)
-    end = time.monotonic() + _MOST_TO_DIE_S
-    while _lives(group) and time.monotonic() < end:
+    else:
+        is_gone = True
+    while (lives := _lives(group)) and time.monotonic() < end:
         time.sleep(_SAMPLED_EVERY_S / 10)
+    if lives or not is_gone:
+        logger.warning(
+            "a command in a sandbox was killed %g s ago, and has processes that did not end: they "
+            "may still write. Look for those in state D (ps), which wait for a disk or a network.",
+            _MOST_TO_DIE_S,
+        )
 
 
 def _lives(group: int) -> bool:
@@ -283,8 +294,9 @@ def _lives(group: int) -> bool:
         pass
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended meanwhile
-            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
-            if int(its_group) == group and state not in "ZX":
+            words = stat.read_text().rpartition(")")[2].split()
+            has_ended = words[0] in "ZX" and int(words[17]) <= 1  # else its threads go on
+            if int(words[2]) == group and not has_ended:
                 return True
     return False
 
