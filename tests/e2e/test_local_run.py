@@ -27,8 +27,8 @@ def without_times(rows):
     ]
 
 
-def test_a_run_leaves_the_documented_files_and_a_model_that_transformers_loads(
-    config_dict, write_yaml
+def test_a_run_leaves_the_documented_files_and_a_model_that_loads_and_is_not_made_twice(
+    config_dict, write_yaml, capsys
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -47,6 +47,10 @@ def test_a_run_leaves_the_documented_files_and_a_model_that_transformers_loads(
     folder = result.stages[-1].checkpoint / "actor" / "huggingface"
     assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size > 0
     assert AutoTokenizer.from_pretrained(folder).chat_template
+
+    again = trinity.run(load_config(write_yaml(config_dict)), local=True)
+    assert again.stages[-1].was_finished_before
+    assert f"{result.directory} is finished" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.acceptance

@@ -1,8 +1,8 @@
 """A run looks at its own parts, which return something wrong where nobody would see it.
 
     rows: written = read + dropped with a reason        audited_rows.py
-    rows, batches: nobody changes them, later either    audited_rows.py, trainer/step_audit.py
-    log-probabilities: the rollout's are the policy's   trainer/step_audit.py, one micro-batch
+    rows, batches: nobody changes them, later either    audited_rows.py, trainer/algorithm_parts.py
+    log-probabilities: the rollout's are the policy's   trainer/algorithm_parts.py, one micro-batch
     weights: the engines have the trainer's             audited_sync
     metrics: what goes in comes out                     Monitors, by `logged`
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from trinity.common.ports.trainer import digest_of
 from trinity.common.ports.weights import LORA_A, LORA_B
-from trinity.common.weight_digest import digest_of
 from trinity.engines.lockstep import PATIENCE_S
 from trinity.engines.model import load_model, pick_device
 from trinity.engines.transformers_engine import TransformersEngine
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from torch import Tensor
-    from trinity.common.weight_digest import WeightDigest
+    from trinity.common.ports.trainer import WeightDigest
 
 __all__ = ["MultiLoRAEngine"]
 
