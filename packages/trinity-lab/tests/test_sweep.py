@@ -120,6 +120,23 @@ def test_while_a_sweep_goes_on_it_tells_scores_and_how_long_it_takes(
     assert [left is not None for *_, left in rows] == [True, True, True, False]
 
 
+def test_a_finished_run_whose_files_cannot_be_read_has_no_score_and_the_sweep_goes_on(
+    a_file,
+) -> None:
+    told: list[str] = []
+    folder = folder_of(a_file)
+    source = SCORED.replace("folder.mkdir", "folder = folder / 'stage'\nfolder.mkdir")  # no config
+    Path("go").touch()
+    work = SideBySide(
+        folder=folder, program=[sys.executable, "-c", source], slots=[{}] * 2, say=told.append
+    )
+    with folder.held():
+        work.run(folder.runs)
+
+    assert [line.split()[0] for line in told].count("done") == 4
+    assert not any("reward" in line for line in told)
+
+
 def test_each_run_has_its_settings_and_no_section_sweep(a_file) -> None:
     run(folder_of(a_file), num=1)
 

@@ -187,7 +187,7 @@ class SideBySide:
 def _score(directory: Path) -> str:
     """Return the reward of a run's last evaluation, else of its last steps; "": it has none."""
     for metric in ("", _IN_TRAINING):
-        with suppress(ConfigError, CheckpointError):
+        with suppress(ConfigError, CheckpointError, OSError):
             outcome = read_outcome(run_directories([directory])[-1], metric=metric)
             return f"{outcome.metric} {outcome.value:.3f}"
     return ""

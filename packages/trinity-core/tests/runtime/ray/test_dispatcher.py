@@ -222,6 +222,11 @@ def test_a_runner_that_dies_in_mid_run_does_its_runs_again(
             *("fail", "runner", {"fault": ModelError("no memory is left")}),
             id="runner is not built again",
         ),
+        pytest.param("fail", "runner", {"is_final": True}, id="runner is gone for good"),
+        pytest.param(
+            *("drop", "engine", {"fault": ModelError("no memory is left")}),
+            id="engine is not built again",
+        ),
     ],
     indirect=["two"],
 )
