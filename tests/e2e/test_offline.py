@@ -140,17 +140,13 @@ REPLACE = "trinity.runtime.record.checkpoint:CheckpointStore._replace"
 STOP = signal.SIGINT
 
 
-@pytest.mark.parametrize(
-    "calls",
-    [(CLAIM, REPLACE), pytest.param((CLAIM, TRAIN, KEEP, REPLACE), marks=pytest.mark.acceptance)],
-    ids=len,
-)
+@pytest.mark.acceptance
 def test_a_trainer_that_is_stopped_and_killed_trains_nothing_twice(
-    calls, run, dying, config_dict, write_yaml, run_dir
+    run, dying, config_dict, write_yaml, run_dir
 ) -> None:
     run("explore")
     config = write_yaml(a_config(config_dict, "train"))
-    for at in calls:
+    for at in (CLAIM, TRAIN, KEEP, REPLACE):
         killed = dying(config, at, call=1, side="after")
         assert killed["code"] == -signal.SIGKILL, killed["said"]
     stopped = dying(config, TRAIN, call=1, side="before", signal=STOP)
@@ -166,6 +162,7 @@ def test_a_trainer_that_is_stopped_and_killed_trains_nothing_twice(
     assert_each_once(run_dir)
 
 
+@pytest.mark.acceptance
 def test_an_explorer_that_is_killed_and_goes_on_leaves_each_experience_once(
     run, dying, config_dict, write_yaml, run_dir
 ) -> None:

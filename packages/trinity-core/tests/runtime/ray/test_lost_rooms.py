@@ -18,7 +18,7 @@ from trinity.runtime.record.rundir import RunDir
 from trinity_testing.builders import a_task
 from trinity_testing.tiny import make_tiny_model
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 
 ROOMS = "trinity.runtime.ray"
 
