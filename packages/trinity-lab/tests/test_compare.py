@@ -6,6 +6,10 @@ import json
 
 import pytest
 import yaml
+from trinity.common.experience import EID
+from trinity.runtime.record.evaluation_samples import EvaluationLog
+from trinity_lab.outcomes import read_outcome
+from trinity_testing.builders import an_experience
 
 from .conftest import write_origins
 
@@ -120,6 +124,20 @@ def test_arms_far_apart_are_distinguishable(call, a_run) -> None:
     assert pair["p"] == pytest.approx(2 / 252)
     assert pair["is_distinguishable"]
     assert pair["interval"] == pytest.approx([0.283, 0.317], abs=0.005)
+
+
+def test_several_groups_of_a_task_are_one_task_whose_last_row_counts(a_run) -> None:
+    """As the run's own metric has it; agents with adapters of their own have a group each."""
+    folder = a_run("a", 0.5)
+    rows = [
+        an_experience(reward=reward, eid=EID(batch="eval", task=f"{task}-{agent}", run=run))
+        for task in range(2)
+        for run in range(2)
+        for agent, reward in (("solver", 9.0), ("checker", float(run)))
+    ]
+    EvaluationLog(folder, limit=10**6, is_bench=False).evaluated(4, "held_out", rows)
+
+    assert read_outcome(folder).tasks == {"0": 0.5, "1": 0.5}
 
 
 def test_runs_on_the_same_tasks_are_paired(call, a_run) -> None:

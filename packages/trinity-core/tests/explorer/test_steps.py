@@ -299,8 +299,8 @@ class Team(Workflow):
 
     def run(self):
         said = [self.model.chat([{"role": "user", "content": "go"}])[0] for _ in range(3)]
-        for reply, name in zip(said, ("solver", "checker", "checker"), strict=True):
-            reply.reward, reply.info["adapter"] = 0.0, name
+        for place, name in enumerate(("solver", "checker", "checker")):
+            said[place].reward, said[place].info["adapter"] = float(place), name
         said[2].eid.task = f"{self.task.task_id}-verdicts"
         return said
 
@@ -310,8 +310,16 @@ def test_what_agents_with_adapters_of_their_own_say_is_compared_apart(world) -> 
     made.step()
 
     assert [e.eid.tid for e in made.sink.last] == [
-        f"1/{group}" for _ in range(2) for group in ("0-solver", "0-checker", "0-verdicts")
+        f"1/{group}" for _ in range(2) for group in ("0-solver", "0-checker", "0-verdicts-checker")
     ]
+
+
+def test_the_reward_of_each_agent_is_a_metric_too(world) -> None:
+    made = world(a_task(workflow=Team))
+    made.step()
+
+    named = [(n, v) for e in made.sink.last for n, v in e.metrics.items() if n.endswith("_reward")]
+    assert named == [("solver_reward", 0.0), ("checker_reward", 1.0), ("checker_reward", 2.0)]
 
 
 def test_pieces_hold_runs_of_one_task_up_to_the_limit() -> None:

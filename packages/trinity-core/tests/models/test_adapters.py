@@ -4,6 +4,7 @@ import pytest
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
+from trinity.common.workflows import Task
 from trinity.errors import ModelError
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
@@ -33,14 +34,30 @@ def test_requests_and_experiences_have_the_adapter_of_the_agent_that_speaks(mode
     assert [one.request.key.request for one in engine.exchanges] == [0, 1]
 
 
-def test_an_agent_is_one_object_in_a_run_and_another_in_the_next(model) -> None:
-    first = model.adapter("solver")
-    assert model.adapter("solver") is first
+def test_an_agent_that_a_workflow_keeps_from_run_to_run_begins_each_as_the_model_does(
+    model, engine
+) -> None:
+    solver = model.adapter("solver")
+    solver.chat([ASKED])
 
-    model.begin_run(RunKey(batch="4"))
+    colder = Task(rollout_args={"temperature": 0.25})
+    model.begin_run(RunKey(batch="4", task=9), task=colder)
+    solver.chat([ASKED])
 
-    assert model.adapter("solver") is not first
+    assert model.adapter("solver") is solver
+    last = engine.exchanges[-1].request
+    assert (last.key.batch, last.key.task, last.temperature) == ("4", 9, 0.25)
+    assert [one.response_text for one in model.extract_experience_from_history()] == ["yes"]
     assert len(model._run.endpoints) == 2
+
+
+def test_an_agent_gives_the_others_of_the_run(model) -> None:
+    solver = model.adapter("solver")
+    solver.adapter("checker").chat([ASKED])
+
+    assert solver.adapter("checker") is model.adapter("checker")
+    assert solver.extract_experience_from_history() == []
+    assert len(model.extract_experience_from_history()) == 1
 
 
 def test_a_chat_that_another_agent_goes_on_with_is_two_experiences(model) -> None:
@@ -82,5 +99,5 @@ def test_a_model_with_one_adapter_has_none_to_choose(engine) -> None:
 
     assert "adapter" not in said.info
     assert engine.exchanges[0].request.adapter == ""
-    with pytest.raises(ModelError, match=r"Known: none\."):
+    with pytest.raises(ModelError, match=r"Known: none\. With fewer than two entries, ask the"):
         model.adapter("solver")

@@ -133,7 +133,8 @@ def rewards_of_tasks(file: EvaluationFile, *, name: str = "reward") -> dict[str,
     runs: dict[tuple[str, str], float] = {}
     for place in find_blocks(file.path)[0]:
         for row in read_rows(place):
-            _, task, run, *_ = row["eid"].split("/")
+            _, group, run, *_ = row["eid"].split("/")
+            task = group.partition("-")[0]  # a task may have several groups, as of two agents
             value = row["reward"] if name == "reward" else row["metrics"].get(name)
             if value is not None:
                 runs[task, run] = float(value)

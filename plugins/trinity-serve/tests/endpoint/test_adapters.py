@@ -38,6 +38,16 @@ def test_a_request_s_model_is_the_adapter_that_answers_it(model, engine) -> None
     assert model.num_served == 2
 
 
+def test_agents_of_one_adapter_keep_the_labels_of_their_endpoints(model, asked, chat) -> None:
+    for label in ("planner", "worker"):
+        status, _ = asked(model.endpoint(label), chat(model="solver"))
+        assert status == 200
+
+    found = model.extract_experience_from_history()
+    assert [one.info["agent"] for one in found] == ["planner", "worker"]
+    assert [one.info["adapter"] for one in found] == ["solver", "solver"]
+
+
 def test_the_client_of_an_adapter_asks_that_adapter(model, engine) -> None:
     client = model.adapter("checker").get_openai_client()
 

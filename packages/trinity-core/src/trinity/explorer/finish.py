@@ -73,6 +73,8 @@ def finished(
         experience.info.setdefault("task_index", dict(request.task.index))
         experience.info.setdefault("workflow", request.workflow.name)
         experience.info.setdefault(ENGINE, engine)
+        if experience.reward is not None and (agent := experience.info.get("adapter")):
+            experience.metrics[f"{agent}_reward"] = experience.reward
     check_rows(experiences)
     _fill_eids(experiences, request=request)
     whole: list[Experience] = []
@@ -205,10 +207,9 @@ def _group(experience: Experience, *, request: RolloutRequest) -> int | str:
     being compared with the task's own. Those of different adapters are compared apart anyway.
     """
     own, given = request.key.task, experience.eid.task
-    if isinstance(given, str) and given.startswith(f"{own}-"):
-        return given
+    group = given if isinstance(given, str) and given.startswith(f"{own}-") else own
     adapter = experience.info.get("adapter")
-    return f"{own}-{adapter}" if adapter else own
+    return f"{group}-{adapter}" if adapter else group
 
 
 def _runs(experiences: list[Experience], *, request: RolloutRequest) -> list[int]:

@@ -97,7 +97,7 @@ class Session:
         Its calls are recorded and sampled as those of ``entry``.
         """
         how = {"record": entry.record, "force_sampling": entry.force_sampling}
-        place = f"{name} {how}"
+        place = f"{name} {entry.agent} {how}"
         if place not in self._beside:
             key = self.model.adapter(name).endpoint(entry.agent, **how).key
             self._beside[place] = self._ring.find(key)

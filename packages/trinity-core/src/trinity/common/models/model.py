@@ -22,7 +22,7 @@ from trinity.common.models.reply import reply_parser
 from trinity.common.models.run_endpoints import RunEndpoints
 from trinity.common.models.settings import ModelSettings, Sampling
 from trinity.common.ports import RunKey
-from trinity.errors import ConfigError, ModelError, unknown_name
+from trinity.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,8 +145,8 @@ class ModelWrapper:
     def adapter(self, name: str) -> ModelWrapper:
         """Return the model with one of several LoRA adapters, which is one agent of the run.
 
-        It is one object for the whole run, and records apart: chats of two agents never go on with
-        each other. Its experiences have the name as ``info["adapter"]`` and train that adapter.
+        A workflow may keep it for later rollouts. Agents do not continue each other's chats. Its
+        experiences have the name as ``info["adapter"]`` and train that adapter.
 
         Args:
             name: of an entry of ``model.lora_configs``.
@@ -154,13 +154,10 @@ class ModelWrapper:
         Raises:
             ModelError: no entry has the name.
         """
-        if name not in self._settings.adapters:
-            raise ModelError(
-                unknown_name("adapter in model.lora_configs", name, self._settings.adapters)
-            )
+        settings = self._settings.of_adapter(name)
         if name not in self._adapted:
             clone = self._adapted[name] = self.clone_with_isolated_history()
-            clone._settings = replace(self._settings, name=name, adapter=name)
+            clone._settings, clone._adapted = settings, self._adapted
         return self._adapted[name]
 
     @property
@@ -409,10 +406,13 @@ class ModelWrapper:
         self.close_endpoints()
         self._run.begin(key)
         self._settings = self._base if task is None else self._base.for_task(task)
-        self._history.clear()
-        self._recorder.clear()
-        self._adapted.clear()
-        del self._run.endpoints[1:]  # those of clones, which were of the other run
+        for name, one in self._adapted.items():
+            one._settings = self._settings.of_adapter(name)
+        for one in self._agents:
+            one._history.clear()
+            one._recorder.clear()
+        # Other clones were of the other run.
+        self._run.endpoints[:] = [one._endpoints for one in self._agents]
 
     def end_run(self) -> None:
         """Let nothing more be asked: the run was left behind, and whoever still asks is to end."""
@@ -434,8 +434,8 @@ class ModelWrapper:
 
     @property
     def _agents(self) -> list[ModelWrapper]:
-        """Return the model and, of several adapters, those that were asked for."""
-        return [self, *self._adapted.values()]
+        """Return the model and, unless it is one of them, its agents that were asked for."""
+        return [self] if self._settings.adapter else [self, *self._adapted.values()]
 
     @property
     def _sessions(self) -> list[RunSession]:

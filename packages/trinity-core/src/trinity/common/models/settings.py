@@ -89,6 +89,14 @@ class ModelSettings:
         """Return what the ``info`` of experiences says of the adapter that sampled them."""
         return {"adapter": self.adapter} if self.adapter else {}
 
+    def of_adapter(self, name: str) -> ModelSettings:
+        """Return the settings that ask one of several adapters; ModelError: none has the name."""
+        if name not in self.adapters:
+            known = unknown_name("adapter in model.lora_configs", name, self.adapters)
+            hint = "" if self.adapters else " With fewer than two entries, ask the model itself."
+            raise ModelError(known + hint)
+        return replace(self, name=name, adapter=name)
+
     def check_adapter(self) -> None:
         """Refuse a request that does not say which of several adapters is asked.
 

@@ -70,9 +70,11 @@ def closing_lines(result: RunResult) -> list[str]:
         lines.append(f"plots: {', '.join(plots)}")
     last = result.stages[-1]
     if last.checkpoint is not None:
-        lines.append(f"model: {last.checkpoint / 'actor' / 'huggingface'}")
+        actor = last.checkpoint / "actor"
+        what = "adapter" if any((actor / "adapter").glob("*/")) else "huggingface"
+        lines.append(f"model: {actor / what}")
         for value, step in last.best[:1]:
-            best = last.checkpoint.with_name(f"global_step_{step}") / "actor" / "huggingface"
+            best = last.checkpoint.with_name(f"global_step_{step}") / "actor" / what
             lines.append(f"best by trainer.keep_best: {best} ({value:.4g})")
         if last.better_before is not None:
             lines.append(
