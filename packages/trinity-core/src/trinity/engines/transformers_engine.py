@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,6 +34,7 @@ from trinity.engines.model import (
 from trinity.engines.request_queue import RequestLoop, RequestQueue, closed
 from trinity.engines.rows import StopConditions
 from trinity.engines.scoring import Scoring, check_scored
+from trinity.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,6 +80,7 @@ class TransformersEngine(RolloutEngine):
         module: the trainer's own model, whose tensors are used instead of copies; they must not
             change while a batch runs, and :meth:`load_weights` then notes the version only.
         adapters: that are in ``module``; each request names its own.
+        names: of adapters, which a derived engine puts into the model.
 
     Raises:
         ModelError: the model cannot be loaded, or keeps more than keys and values.
@@ -106,23 +109,16 @@ class TransformersEngine(RolloutEngine):
         cpu_kernels: bool = True,
         module: PreTrainedModel | None = None,
         adapters: RowAdapters | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self._is_shared = module is not None
-        if module is None:
-            place = pick_device(device)
-            loaded = load_model(
-                model_path, dtype=dtype, device=place, trust_remote_code=trust_remote_code
-            )
-        self._module = loaded if module is None else twin_of(module)
+        load = partial(load_model, model_path, dtype=dtype, trust_remote_code=trust_remote_code)
+        self._module = load(device=pick_device(device)) if module is None else twin_of(module)
         self._weights = AdaptedWeights(
-            self._module,
-            read_again=lambda: load_model(
-                model_path,
-                dtype=dtype,
-                device=self._module.device,
-                trust_remote_code=trust_remote_code,
-            ),
+            self._module, read_again=lambda: load(device=self._module.device)
         )
+        if names:
+            adapters = self._put_adapters(names)
         set_threads(self._module, num_threads)
         self._max_model_len = max_model_len
         self._gate = LockstepBarrier(patience_s=gate_patience_s, is_free=not in_lockstep)
@@ -254,6 +250,9 @@ class TransformersEngine(RolloutEngine):
             self._refuse_waiting()
             self._scoring.fail(closed())
             self._answering.fail_all(closed())
+
+    def _put_adapters(self, names: Sequence[str]) -> RowAdapters:
+        raise ModelError(f"this engine has no adapters {', '.join(names)}. Leave out names.")
 
     @contextmanager
     def _computing(self) -> Iterator[None]:

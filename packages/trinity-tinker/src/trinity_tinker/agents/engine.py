@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from trinity.common.ports.trainer import digest_of
 from trinity.common.ports.weights import LORA_A, LORA_B
-from trinity.engines.lockstep import PATIENCE_S
-from trinity.engines.model import load_model, pick_device
+from trinity.engines.adapted_weights import AdaptedWeights
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.errors import ModelError
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from trinity.common.ports.trainer import WeightDigest
+    from trinity.engines.forward import RowAdapters
 
 __all__ = ["MultiLoRAEngine"]
 
@@ -28,65 +28,17 @@ __all__ = ["MultiLoRAEngine"]
 class MultiLoRAEngine(TransformersEngine):
     """The embedded engine, whose requests name an adapter of the run.
 
-    Args:
-        model_path: as for the engine ``transformers``, as all that follow.
-        max_model_len: see there.
-        dtype: see there.
-        seed: see there.
-        device: see there.
-        num_threads: see there.
-        max_batch_rows: see there.
-        max_batch_tokens: see there.
-        trust_remote_code: see there.
-        gate_patience_s: see there.
-        in_lockstep: see there.
-        cpu_kernels: see there.
-        names: of the adapters, which change nothing before weights are loaded.
-
-    Raises:
-        ModelError: the model cannot be loaded.
+    An adapter changes nothing before weights are loaded. Its arguments are those of the engine
+    ``transformers``.
     """
 
-    def __init__(  # noqa: PLR0913 -- the options of a component
-        self,
-        *,
-        model_path: str,
-        max_model_len: int,
-        dtype: str = "float32",
-        seed: int = 0,
-        device: str | None = None,
-        num_threads: int | None = None,
-        max_batch_rows: int = 256,
-        max_batch_tokens: int = 131_072,
-        trust_remote_code: bool = False,
-        gate_patience_s: float = PATIENCE_S,
-        in_lockstep: bool = True,
-        cpu_kernels: bool = True,
-        names: Sequence[str] = (),
-    ) -> None:
-        place = pick_device(device)
-        module = load_model(
-            model_path, dtype=dtype, device=place, trust_remote_code=trust_remote_code
-        )
+    _names: Sequence[str] = ()
+
+    def _put_adapters(self, names: Sequence[str]) -> RowAdapters:
         self._names, adapters = tuple(names), MultiLoRA()
-        super().__init__(
-            model_path=model_path,
-            max_model_len=max_model_len,
-            dtype=dtype,
-            seed=seed,
-            num_threads=num_threads,
-            max_batch_rows=max_batch_rows,
-            max_batch_tokens=max_batch_tokens,
-            trust_remote_code=trust_remote_code,
-            gate_patience_s=gate_patience_s,
-            in_lockstep=in_lockstep,
-            cpu_kernels=cpu_kernels,
-            module=adapters.put_into(module) if names else module,
-            adapters=adapters,
-        )
-        self._is_shared = False  # nobody else has the module
-        if names:
-            self._weights = _AdapterWeights(adapters, names=self._names, device=place)
+        self._module = adapters.put_into(self._module)
+        self._weights = _AdapterWeights(adapters, names=names, device=self._module.device)
+        return adapters
 
     def score(self, token_ids: Sequence[int], temperature: float = 1.0) -> Future[list[float]]:
         """Refuse with several adapters: a score names none."""
@@ -98,7 +50,7 @@ class MultiLoRAEngine(TransformersEngine):
         return super().score(token_ids, temperature)
 
 
-class _AdapterWeights:
+class _AdapterWeights(AdaptedWeights):
     """Takes the adapters of a snapshot; the model stays as it is."""
 
     def __init__(self, rows: MultiLoRA, *, names: Sequence[str], device: torch.device) -> None:
