@@ -76,7 +76,8 @@ def test_a_failed_run_is_named_and_tried_again_and_finished_ones_are_not(a_file,
     }
 
 
-# A run with an evaluation (of its own seed) that prints steps, and waits for a file in its last.
+# Stands for a run: it prints one step and writes an evaluation whose value follows from its seed.
+# With seed 1 it first waits until the file "go" exists.
 SCORED = """
 import json, pathlib, sys, time
 settings = dict(text.partition("=")[::2] for text in sys.argv[1:] if "=" in text)

@@ -430,7 +430,7 @@ def test_an_engine_that_lives_on_while_ray_is_lost_is_not_said_to_be_back(
 def test_an_engine_whose_new_process_cannot_be_built_beside_the_trainer_is_lost(
     start, workers, step
 ) -> None:
-    """The run then goes on from its last checkpoint, as where the process itself is lost."""
+    """The run resumes from its last checkpoint, as it does after the loss of an engine process."""
     sync = start()
     workers[1].fault_of_building = ModelError("there is no memory: the trainer has it")
 
