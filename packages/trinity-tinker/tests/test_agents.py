@@ -13,7 +13,7 @@ from trinity.common.config.model import LoRAConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import GenerationRequest, RunKey
-from trinity.errors import CheckpointError, DataError, ModelError
+from trinity.errors import CheckpointError, ConfigError, DataError, ModelError
 from trinity.trainer.torch_trainer import TorchTrainer
 from trinity_testing.tiny import make_tiny_model
 from trinity_tinker.agents.engine import MultiLoRAEngine
@@ -88,20 +88,23 @@ def scores(trainer, rows):
     return trainer._scorer.logprobs(ExperienceBatch.from_experiences(rows))
 
 
-def test_an_adapter_is_to_the_last_bit_what_a_run_with_it_alone_makes(a_trainer) -> None:
-    alone = a_trainer(SOLVER, cls=TorchTrainer)
+@pytest.mark.parametrize(("own", "other"), [(SOLVER, CHECKER), (CHECKER, SOLVER)])
+def test_an_adapter_is_to_the_last_bit_what_a_run_with_it_alone_makes(
+    a_trainer, own, other
+) -> None:
+    alone = a_trainer(own, cls=TorchTrainer)
     both = a_trainer(SOLVER, CHECKER)
-    untouched = bits(both._adapters.parameters_of("checker"))
+    untouched = bits(both._adapters.parameters_of(other.name))
 
     for step in (1, 2, 3):
-        rows = [rows_of("solver", seed=step) for _ in range(2)]
+        rows = [rows_of(own.name, seed=step) for _ in range(2)]
         expected = alone.train_step(rows[0], step=step)
         found = both.train_step(rows[1], step=step)
         assert found["actor/loss"] == expected["actor/loss"]
         assert found["actor/grad_norm"] == expected["actor/grad_norm"]
 
-    assert same(both._adapters.parameters_of("solver"), alone._adapters.parameters)
-    assert same(both._adapters.parameters_of("checker"), untouched)
+    assert same(both._adapters.parameters_of(own.name), alone._adapters.parameters)
+    assert same(both._adapters.parameters_of(other.name), untouched)
 
 
 def test_an_adapter_without_rows_is_moved_by_neither_momentum_nor_weight_decay(a_trainer) -> None:
@@ -182,6 +185,29 @@ def test_a_resumed_run_makes_the_same_numbers_and_peft_reads_each_adapter(
         one.train_step(rows_of("checker", seed=6) + rows_of("solver", seed=7), step=3)
     assert same(whole._adapters.parameters, resumed._adapters.parameters)
     assert not list((tmp_path / "huggingface").glob("*.safetensors"))
+
+
+def test_a_resumed_run_has_its_optimizer_states_whatever_the_order_of_the_entries(
+    a_trainer, tmp_path
+) -> None:
+    checker = LoRAConfig(name="checker", lora_rank=4, lora_alpha=8)  # of the solver's shapes
+    whole = a_trainer(SOLVER, checker)
+    whole.train_step(rows_of("solver") + rows_of("checker", seed=1), step=1)
+    whole.save(tmp_path)
+
+    resumed = a_trainer(checker, SOLVER)
+    resumed.load(tmp_path)
+
+    for one in (whole, resumed):
+        one.train_step(rows_of("solver", seed=2) + rows_of("checker", seed=3), step=2)
+    for name in ("solver", "checker"):
+        found = [one._adapters.parameters_of(name) for one in (whole, resumed)]
+        assert same(*found)
+
+
+def test_a_trainer_of_one_adapter_refuses_several(a_trainer) -> None:
+    with pytest.raises(ConfigError, match="has 2 entries, and this trainer trains one adapter"):
+        a_trainer(SOLVER, CHECKER, cls=TorchTrainer)
 
 
 def test_a_checkpoint_of_other_agents_is_refused(a_trainer, tmp_path) -> None:

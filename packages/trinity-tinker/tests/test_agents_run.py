@@ -1,4 +1,4 @@
-"""Runs in which two agents share one frozen model, each with an adapter of its own."""
+"""Whole runs of a team: two agents share a frozen model, and each trains a LoRA adapter."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from trinity.common.config import load_config, probe, resolve_stages
 from trinity.errors import ConfigError, TrinityError
 from trinity.extend import set_manager
+from trinity.runtime.record.result import closing_lines
 from trinity.runtime.run import run
 from trinity_testing.tiny import make_tiny_model
 from trinity_tinker.agents.refusals import problems
@@ -139,13 +140,19 @@ def test_two_agents_learn_what_each_is_paid_for_and_a_killed_run_goes_on(write, 
 
 
 def test_a_step_trains_both_agents_and_tells_of_each(write, tmp_path) -> None:
-    run(write("short", buffer__total_steps=2), local=True)
+    result = run(write("short", buffer__total_steps=2, algorithm__kl_loss_fn="k2"), local=True)
 
     folder = tmp_path / "p/short"
+    assert told(folder, "actor/kl_loss")[0] == 0.0  # an adapter begins as the frozen model
+    assert told(folder, "actor/kl_loss")[1] > 0.0
+    assert f"model: {folder}/global_step_2/actor/adapter" in closing_lines(result)
     assert told(folder, "adapter/solver/num_samples") == [32.0, 32.0]
     assert told(folder, "adapter/checker/num_samples") == [32.0, 32.0]
     assert all(gap < 1e-5 for gap in told(folder, "actor/rollout_logprob_diff"))
     export = pytest.importorskip("trinity_lab.export_command").export
+    evaluate = pytest.importorskip("trinity_lab.eval_command").evaluate
+    with pytest.raises(ConfigError, match=r"no model\. A team is evaluated in its run, by buffer"):
+        evaluate([str(folder)], data=tmp_path / "rows.jsonl")
     checkpoint, to = folder / "global_step_2", tmp_path / "exported"
     with pytest.raises(ConfigError, match=r"several agents: checker, solver\. Name one: --adap"):
         export(checkpoint, to)
@@ -220,6 +227,7 @@ def test_over_ray_the_way_out_is_named(write, monkeypatch) -> None:
     [
         ({"mode": "bench"}, r"lora_configs: has several adapters, which mode bench would not"),
         ({"explorer__rollout_model__engine_type": "tinker"}, r"engine_type: is 'tinker', but mod"),
+        ({"trainer__trainer_type": "tinker"}, r"trainer_type: is 'tinker', but model\.lora_conf"),
         ({"trainer__trainer_strategy": "fsdp2"}, r"trainer_strategy: is 'fsdp2', but model"),
         ({"trainer__num_ranks": 2}, r"num_ranks: is 2, but trainer multi_lora is one process"),
         ({"trainer__param_offload": True}, r"param_offload: is True, but model\.lora_configs"),

@@ -86,12 +86,15 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
     from trinity.extend import get_manager, set_manager
 
     from trinity_lab.harness import Benchmarks
+    from trinity_lab.merged_adapter import refuse_agents
     from trinity_lab.models import find_model
 
     if data is None and not tasks:
         raise typer.BadParameter("name a file with --data, or a benchmark with --tasks")
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or []))
     found = [find_model(word) for word in models]
+    for model in found:
+        refuse_agents(model)
     benchmarks = Benchmarks(tasks=tasks or [], include=task_files, limit=limit, has_chat=chat)
     benchmarks.check()
     rows: list[_Row] = [(model, None, []) for model in found]

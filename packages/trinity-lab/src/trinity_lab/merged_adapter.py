@@ -33,8 +33,28 @@ def check_adapter(model: Model, name: str) -> None:
             f"{model.checkpoint.path} holds the adapters of several agents: {', '.join(names)}. "
             f"Name one: --adapter {names[0]}."
         )
+    if name and not names:
+        raise ConfigError(
+            f"{model.checkpoint.path} holds one model, and no adapters of several agents. Leave "
+            f"out --adapter."
+        )
     if name and name not in names:
         raise ConfigError(f"{model.checkpoint.path}: {unknown_name('adapter', name, names)}")
+
+
+def refuse_agents(model: Model) -> None:
+    """Hold that a model has weights of its own.
+
+    Raises:
+        ConfigError: it is a checkpoint of several agents, each with an adapter.
+    """
+    names = [] if model.checkpoint is None else names_of(model)
+    if names:
+        raise ConfigError(
+            f"{model.label} holds the adapters of several agents, and no model. A team is "
+            f"evaluated in its run, by buffer.explorer_input.eval_tasksets; one agent as a model: "
+            f"trinity export {model.label} --adapter {names[0]} --to FOLDER."
+        )
 
 
 def write_merged(model: Model, name: str, to: Path) -> None:

@@ -15,6 +15,7 @@ TRINITY_FOLDER_VIEWS = {"tinker": "trinity_tinker.folder_view:VIEW"}  # of `trin
 
 _OF_TRANSFORMERS = {"logprobs", "seeded_by_key", "busy_s", "stop_strings", "structure"}
 _OF_TRANSFORMERS |= {"weights:memory", "scores", "in_flight", "adapters", "penalties"}
+_OF_TORCH = {"ref_logprob", "entropys", "necs", "trained_batch", "preflight"}
 
 
 @hookimpl
@@ -53,6 +54,7 @@ def trinity_trainers() -> dict[str, ComponentSpec]:
         "multi_lora": ComponentSpec(
             "trinity_tinker.agents.trainer:MultiLoRATrainer",
             "the trainer torch, with a LoRA adapter for each agent",
+            provides=frozenset(_OF_TORCH),
         ),
     }
 

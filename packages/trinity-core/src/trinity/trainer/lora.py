@@ -65,7 +65,7 @@ class Adapters:
         head = module.get_output_embeddings()
         try:
             with warnings.catch_warnings():
-                if may_adapt_head or number:  # several, and one on a tied layer, are meant
+                if may_adapt_head or not is_first:  # several, and one on a tied layer, are meant
                     warnings.simplefilter("ignore", UserWarning)
                 peft.inject_adapter_in_model(self._config, module, adapter_name=name)
         except ValueError as error:

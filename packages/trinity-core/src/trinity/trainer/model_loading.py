@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trinity.errors import ModelError, NotSupportedYetError
+from trinity.errors import ConfigError, ModelError, NotSupportedYetError
 from trinity.trainer.lora import Adapters
 from trinity.trainer.policy import Policy
 from trinity.trainer.sharing_trial import find_prefix_sharing
@@ -54,11 +54,16 @@ class ModelLoader:
         """Return the model that is trained, and its adapters; all ranks ask at once.
 
         Raises:
-            ConfigError: its heads do not divide by the ranks of a sequence.
+            ConfigError: its heads do not divide by the ranks of a sequence; or several adapters.
             ModelError: it cannot be loaded.
             NotSupportedYetError: it cannot be what the configuration asks for.
         """
         lora = self._config.model.lora_configs
+        if lora and len(lora) > 1:
+            raise ConfigError(
+                f"model.lora_configs has {len(lora)} entries, and this trainer trains one adapter. "
+                f"Use trainer.trainer_type: multi_lora (package trinity-tinker), or one entry."
+            )
         if self._ranks.is_sharded:
             return self._load_sharded(is_trained=True, lora=lora[0] if lora else None)
         policy = self.load(self._model_path, is_trained=not lora)

@@ -2,7 +2,7 @@
 
 actor/
     adapter/NAME/    of each agent, as peft reads it
-    huggingface/     configuration and tokenizer of the model that they stand beside
+    huggingface/     configuration and tokenizer of the frozen model, without weights
     trainer.pt       one AdamW state for all
 """
 
@@ -31,7 +31,8 @@ SEPARATOR = "/"  # between adapter and weight in the names of a snapshot
 class AdapterSet:
     """Adapters by name; has what a trainer asks of the only ones.
 
-    The first is the one that a run with it alone would have, to the last bit.
+    Each begins as in a run with it alone, to the last bit. They stand in the order of their names,
+    so a resumed run finds the optimizer's state of each, in whatever order the entries are then.
 
     Args:
         module: the frozen model, into which they are put.
@@ -41,18 +42,17 @@ class AdapterSet:
     def __init__(self, module: PreTrainedModel, configs: Sequence[LoRAConfig]) -> None:
         self._by_name: dict[str, Adapters] = {}
         self._active = ""
-        self._put(module, configs[0], number=0)
-        with torch.random.fork_rng():
-            for number, config in enumerate(configs[1:], 1):
-                self._put(module, config, number=number)
-
-    def _put(self, module: PreTrainedModel, config: LoRAConfig, *, number: int) -> None:
-        inner = f"agent{number:09d}"  # no name is part of another: peft searches for them
-        self._by_name[config.name or ""] = Adapters(module, config, name=inner, number=number)
+        places = sorted(range(len(configs)), key=lambda number: configs[number].name or "")
+        for number in places:
+            config = configs[number]
+            inner = f"agent{number:09d}"  # no name is part of another: peft searches for them
+            with torch.random.fork_rng(enabled=number != places[-1]):  # each begins where it began
+                adapters = Adapters(module, config, name=inner, number=number)
+            self._by_name[config.name or ""] = adapters
 
     @property
     def names(self) -> list[str]:
-        """Return the names, in the order of the configuration."""
+        """Return the names in their order."""
         return list(self._by_name)
 
     @property

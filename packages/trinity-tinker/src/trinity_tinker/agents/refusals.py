@@ -83,12 +83,6 @@ def _settings(config: Config) -> Iterator[tuple[str, Any, tuple[Any, ...], str]]
     """Yield path, value, supported values and remedy of settings (Any: of each one's type)."""
     trainer, rollout = config.trainer, config.explorer.rollout_model
     yield (
-        "trainer.trainer_type",
-        trainer.trainer_type,
-        ("multi_lora",),
-        "Leave it out.",
-    )
-    yield (
         "explorer.rollout_model.engine_type",
         rollout.engine_type,
         ("multi_lora",),

@@ -148,9 +148,13 @@ def _external_models(config: Config) -> Iterator[Problem]:
 
 
 def _unused_adapters(config: Config) -> Iterator[Problem]:
+    name = config.trainer.trainer_type
     if config.model.adapters and config.mode != "both":
         what = f"has several adapters, which mode {config.mode} would not train or sample."
         yield config.source.problem("model.lora_configs", what, "Use mode both, or one entry.")
+    elif config.model.adapters and name != "multi_lora" and not config.model.tinker.enable:
+        what = f"is {name!r}, but model.lora_configs has several adapters."
+        yield config.source.problem("trainer.trainer_type", what, "Leave it out.")
 
 
 def _missing_peft(config: Config) -> Iterator[Problem]:
