@@ -15,7 +15,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 from trinity.common.config import load_config, probe, resolve_stages
-from trinity.errors import ConfigError, TrinityError
+from trinity.errors import ConfigError, ModelError, TrinityError
 from trinity.extend import set_manager
 from trinity.runtime.record.result import closing_lines
 from trinity.runtime.run import run
@@ -169,6 +169,9 @@ def test_a_step_trains_both_agents_and_tells_of_each(write, tmp_path) -> None:
     wanted = base[f"{layer}.weight"] + (64 / 8) * upper @ lower
     assert torch.allclose(own[f"{layer}.weight"], wanted, atol=1e-6)
     assert not torch.allclose(own[f"{layer}.weight"], base[f"{layer}.weight"], atol=1e-4)
+    (tmp_path / "tiny").rename(tmp_path / "moved")
+    with pytest.raises(ModelError, match=r"in which the run started: export there\."):
+        export(checkpoint, tmp_path / "other", adapter="solver")
 
 
 @pytest.mark.parametrize(

@@ -301,6 +301,7 @@ class Team(Workflow):
         said = [self.model.chat([{"role": "user", "content": "go"}])[0] for _ in range(3)]
         for place, name in enumerate(("solver", "checker", "checker")):
             said[place].reward, said[place].info["adapter"] = float(place), name
+        said[1].eid.task = f"{self.task.task_id}-checker"  # as an agent's dict of rewards names it
         said[2].eid.task = f"{self.task.task_id}-verdicts"
         return said
 

@@ -82,8 +82,10 @@ def write_merged(model: Model, name: str, to: Path) -> None:
         )
     except (OSError, ValueError) as error:
         raise ModelError(
-            f"model.model_path of the run, {settings['model_path']}, cannot be read: {error}. "
-            f"The adapter alone is in {model.checkpoint.actor / _ADAPTERS / name}."
+            f"model.model_path of the run, {settings['model_path']}, cannot be read: "
+            f"{str(error).splitlines()[0]} A relative path counts from the folder in which the run "
+            f"started: export there. The adapter alone is in "
+            f"{model.checkpoint.actor / _ADAPTERS / name}."
         ) from error
     adapted = PeftModel.from_pretrained(base, model.checkpoint.actor / _ADAPTERS / name)
     adapted.merge_and_unload().save_pretrained(to)

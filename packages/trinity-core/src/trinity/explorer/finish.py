@@ -209,7 +209,7 @@ def _group(experience: Experience, *, request: RolloutRequest) -> int | str:
     own, given = request.key.task, experience.eid.task
     group = given if isinstance(given, str) and given.startswith(f"{own}-") else own
     adapter = experience.info.get("adapter")
-    return f"{group}-{adapter}" if adapter else group
+    return f"{group}".removesuffix(f"-{adapter}") + f"-{adapter}" if adapter else group
 
 
 def _runs(experiences: list[Experience], *, request: RolloutRequest) -> list[int]:
