@@ -1,5 +1,8 @@
 """Several adapters of a model: a workflow says which agent speaks."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
@@ -49,6 +52,27 @@ def test_an_agent_that_a_workflow_keeps_from_run_to_run_begins_each_as_the_model
     assert (last.key.batch, last.key.task, last.temperature) == ("4", 9, 0.25)
     assert [one.response_text for one in model.extract_experience_from_history()] == ["yes"]
     assert len(model._run.endpoints) == 2
+
+
+class SlowToClone(ModelWrapper):
+    """Clones for two threads at the same time."""
+
+    def clone_with_isolated_history(self):
+        clone = super().clone_with_isolated_history()
+        BOTH.wait(10)
+        return clone
+
+
+BOTH = Barrier(2)
+
+
+def test_threads_that_ask_for_an_agent_at_once_get_the_same_one(model, engine) -> None:
+    slow = SlowToClone(engine, script_chat_format(), model.settings)
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(slow.adapter, ["solver"] * 2))
+
+    assert found[0] is found[1] is slow.adapter("solver")
 
 
 def test_an_agent_gives_the_others_of_the_run(model) -> None:

@@ -48,12 +48,11 @@ def refuse_agents(model: Model) -> None:
     Raises:
         ConfigError: it is a checkpoint of several agents, each with an adapter.
     """
-    names = [] if model.checkpoint is None else names_of(model)
-    if names:
+    if model.checkpoint is not None and (names := names_of(model)):
         raise ConfigError(
             f"{model.label} holds the adapters of several agents, and no model. A team is "
             f"evaluated in its run, by buffer.explorer_input.eval_tasksets; one agent as a model: "
-            f"trinity export {model.label} --adapter {names[0]} --to FOLDER."
+            f"trinity export {model.checkpoint.path} --adapter {names[0]} --to FOLDER."
         )
 
 

@@ -156,8 +156,9 @@ class ModelWrapper:
         """
         settings = self._settings.of_adapter(name)
         if name not in self._adapted:
-            clone = self._adapted[name] = self.clone_with_isolated_history()
+            clone = self.clone_with_isolated_history()
             clone._settings, clone._adapted = settings, self._adapted
+            self._adapted.setdefault(name, clone)  # another thread may have been faster
         return self._adapted[name]
 
     @property
