@@ -475,10 +475,8 @@ def pages_that_load_from_elsewhere(folder: Path) -> list[str]:
 
 def pytest(session: nox.Session, *arguments: str, **env: str) -> None:
     """Run pytest in the shared environment."""
-    bin_dir = shared_environment(session, "run", "dev")
     # Tests start many processes; where Python may write no bytecode, each compiles what it imports.
-    python, written = bin_dir / "python", {"PYTHONDONTWRITEBYTECODE": ""}
+    bin_dir = shared_environment(session, "run", "dev", imports=IMPORTED_BY_TESTS)
     sources = [ROOT / folder / "src" for folder in DISTRIBUTIONS]
-    session.run(python, "-m", "compileall", "-q", *sources)
-    session.run(python, "-c", IMPORTED_BY_TESTS, env={**RUN_ENV, **written})
+    session.run(bin_dir / "python", "-m", "compileall", "-q", *sources)
     session.run(bin_dir / "python", "-m", "pytest", *arguments, env={**RUN_ENV, **env})

@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import shlex
+import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,33 +62,58 @@ GROUPS = {  # what each installs; run: what every command of a run needs
 QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 
 
-def shared_environment(session: nox.Session, *groups: str) -> Path:
-    """Return the folder of the programs of .nox/shared, with these groups installed in it."""
+def shared_environment(session: nox.Session, *groups: str, imports: str = "") -> Path:
+    """Return the folder of the programs of .nox/shared, with these groups installed in it.
+
+    What ``imports`` imports from others is compiled there, beside the installation of ours.
+    """
     if sys.version_info < (3, 11):  # noqa: UP036 -- nox itself may run on an older one
         session.error(f"Trinity needs Python 3.11 or newer; nox runs on {sys.version.split()[0]}")
     bin_dir = SHARED / ("Scripts" if os.name == "nt" else "bin")
     if not (bin_dir / "python").exists() and not (bin_dir / "python.exe").exists():
         session.run(sys.executable, "-m", "venv", "--clear", SHARED, external=True)
     stamps = {SHARED / f"{group}.stamp": fingerprint(group) for group in groups}
-    if any(not path.exists() or path.read_text() != wanted for path, wanted in stamps.items()):
+    is_stale = any(not p.exists() or p.read_text() != wanted for p, wanted in stamps.items())
+    programs = os.environ.get("PATH", "")  # noqa: TID251 -- passed on, with ours before it
+    env = {"PATH": f"{bin_dir}{os.pathsep}{programs}"}  # what is compiled calls "python"
+    if is_stale:
         session.log(f"installing {' and '.join(groups)} into {SHARED}; minutes the first time")
-        install(session, bin_dir, *groups)
-        for path, wanted in stamps.items():
-            path.write_text(wanted)
+        install_what_is_needed(session, bin_dir, *groups, env=env)
+    with imported(session, bin_dir / "python", imports):
+        if is_stale:
+            install_ours(session, bin_dir, *groups, env=env)
+    for path, wanted in stamps.items():
+        path.write_text(wanted)
     return bin_dir
 
 
-def install(session: nox.Session, bin_dir: Path, *groups: str) -> None:
-    """Install what the groups need from others; then ours, with the hatchling that came first."""
+def install_what_is_needed(
+    session: nox.Session, bin_dir: Path, *groups: str, env: dict[str, str]
+) -> None:
+    """Install what the groups need from others, and hatchling, which builds ours."""
     needed = ["hatchling", "editables", *itertools.chain(*map(needs, groups))]
-    ours = [name.partition("[")[0] for group in groups for name in GROUPS[group] if name != "-e"]
-    pip = (bin_dir / "python", *QUIET_PIP)
-    programs = os.environ.get("PATH", "")  # noqa: TID251 -- passed on, with ours before it
-    env = {"PATH": f"{bin_dir}{os.pathsep}{programs}"}  # what is compiled calls "python"
     foreign = ("-c", CONSTRAINTS, "--no-compile", *dict.fromkeys(needed))  # few are imported
-    session.run(*pip, *foreign, env=env, external=True)
+    session.run(bin_dir / "python", *QUIET_PIP, *foreign, env=env, external=True)
+
+
+def install_ours(session: nox.Session, bin_dir: Path, *groups: str, env: dict[str, str]) -> None:
+    """Install our distributions of these groups, from where they lie."""
+    ours = [name.partition("[")[0] for group in groups for name in GROUPS[group] if name != "-e"]
     editable = itertools.chain(*(("-e", name) for name in dict.fromkeys(ours)))
-    session.run(*pip, "--no-deps", "--no-build-isolation", *editable, env=env, external=True)
+    as_they_are = ("--no-deps", "--no-build-isolation", *editable)
+    session.run(bin_dir / "python", *QUIET_PIP, *as_they_are, env=env, external=True)
+
+
+@contextmanager
+def imported(session: nox.Session, python: Path, lines: str) -> Iterator[None]:
+    """Import these modules meanwhile: Python compiles each once, and not in each process."""
+    command = [str(python), "-c", lines]
+    env = {"PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    inherited = dict(os.environ)  # noqa: TID251 -- passed on
+    with subprocess.Popen(command, env=inherited | env) as compiling:
+        yield
+    if compiling.returncode:
+        session.error(f"what the tests import cannot be imported: {shlex.join(command)}")
 
 
 def needs(group: str) -> list[str]:
