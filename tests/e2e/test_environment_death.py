@@ -166,6 +166,7 @@ def told(text):
     return re.sub(r"\.py:\d+", ".py:<LINE>", "\n".join(kept))
 
 
+@pytest.mark.acceptance
 def test_runs_whose_environments_come_to_harm_are_left_out_and_the_others_are_as_ever(
     visited, pids, run_dir, golden, tmp_path, status_of
 ) -> None:

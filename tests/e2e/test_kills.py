@@ -244,20 +244,17 @@ def test_a_killed_run_uses_a_replay_buffer_as_an_unbroken_one(
     assert counts["reused"] > 0
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     "kills",
     [
-        [(STORED, 1, "after"), (PROGRESS, 1, "before")],
-        pytest.param(
-            [
-                (WRITTEN, 1, "before"),
-                (STORED, 1, "after"),
-                (PROGRESS, 1, "before"),
-                (STORED, 2, "after"),
-            ],
-            marks=pytest.mark.acceptance,
-        ),
-        pytest.param([(STORED, 4, "after"), (PROGRESS, 1, "before")], marks=pytest.mark.acceptance),
+        [
+            (WRITTEN, 1, "before"),
+            (STORED, 1, "after"),
+            (PROGRESS, 1, "before"),
+            (STORED, 2, "after"),
+        ],
+        [(STORED, 4, "after"), (PROGRESS, 1, "before")],
     ],
 )
 def test_a_killed_explore_run_writes_each_row_once(

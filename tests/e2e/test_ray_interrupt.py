@@ -143,7 +143,7 @@ def test_no_process_outlives_a_killed_driver(start) -> None:
     [
         pytest.param(signal.SIGINT, "before Ray", marks=pytest.mark.acceptance),
         pytest.param(signal.SIGINT, "gcs_server", marks=pytest.mark.acceptance),
-        (signal.SIGINT, "raylet"),
+        pytest.param(signal.SIGINT, "raylet", marks=pytest.mark.acceptance),
         pytest.param(signal.SIGTERM, "before Ray", marks=pytest.mark.acceptance),
         pytest.param(signal.SIGTERM, "gcs_server", marks=pytest.mark.acceptance),
         pytest.param(signal.SIGTERM, "raylet", marks=pytest.mark.acceptance),

@@ -61,7 +61,8 @@ def demonstrations(config_dict, tmp_path):
     }
 
 
-@pytest.mark.parametrize("strategy", ["fsdp2", pytest.param("ddp", marks=pytest.mark.acceptance)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("strategy", ["fsdp2", "ddp"])
 def test_two_ranks_have_the_metrics_and_weights_of_one_process(
     demonstrations, write_yaml, ray_cluster, strategy
 ) -> None:

@@ -134,6 +134,7 @@ def test_ten_steps_give_the_numbers_and_weights_of_a_run_in_one_process(
     assert rooms_left() == []
 
 
+@pytest.mark.acceptance
 def test_an_error_in_a_room_is_told_as_in_one_process_and_what_was_trained_is_saved(
     train_only, write_yaml, ray_cluster
 ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import trinity as package
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 
 RAY = str(Path(sys.executable).with_name("ray"))
 
@@ -81,7 +81,6 @@ def project(tmp_path, config_dict, taskset, rows, write_yaml):
     return tmp_path
 
 
-@pytest.mark.acceptance
 def test_the_script_runs_as_it_would_in_one_process(project):
     short = tempfile.mkdtemp(prefix="ray")
     env = clean() | {
@@ -182,7 +181,6 @@ def sft_over(rows):
     }
 
 
-@pytest.mark.acceptance
 def test_the_program_joins_what_ray_start_began_and_leaves_it(
     trinity_program, config_dict, write_yaml, rows, head, user
 ):
@@ -210,7 +208,6 @@ def test_a_run_that_never_fits_on_a_joined_cluster_says_so_before_it_starts(
     assert head.is_alive()
 
 
-@pytest.mark.acceptance
 def test_stages_join_a_named_cluster_that_has_no_tokens_though_the_user_has_one(
     trinity_program, config_dict, write_yaml, rows, head, user
 ):

@@ -53,6 +53,7 @@ def test_a_run_over_ray_has_the_gpus_of_its_engines_and_its_trainer(machine) -> 
 
 
 @pytest.mark.ray
+@pytest.mark.acceptance
 def test_a_cluster_takes_as_many_runs_as_its_cores_allow(ray_cluster, monkeypatch) -> None:
     import ray
 

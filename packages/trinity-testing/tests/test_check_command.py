@@ -22,6 +22,7 @@ def test_what_was_learnt_stands_in_the_answer_and_no_worker_is_asked():
 
 
 @pytest.mark.ray
+@pytest.mark.acceptance
 @pytest.mark.usefixtures("ray_cluster")
 def test_with_ray_a_worker_is_asked_for_each_plugin_and_each_component():
     rows = [row for row in rows_of("testing", "--ray") if row["id"].startswith("ray.")]

@@ -45,6 +45,7 @@ def test_a_mistake_is_caught_by_the_check_made_for_it_and_by_no_other(
 
 
 @pytest.mark.ray
+@pytest.mark.acceptance
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("wrong", RAY, ids=lambda w: f"{w.check}-{w.subject}")
 def test_a_mistake_that_only_a_worker_shows_is_caught_there(wrong, wrong_results, plugin_results):

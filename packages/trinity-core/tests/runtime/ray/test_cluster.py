@@ -203,10 +203,11 @@ except TrinityError as error:
 """
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize(
     ("program", "name"),
     [
-        pytest.param("raylet", "the raylet of this machine", marks=pytest.mark.acceptance),
+        ("raylet", "the raylet of this machine"),
         ("gcs_server", "the head (GCS)"),
     ],
 )

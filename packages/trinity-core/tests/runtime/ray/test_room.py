@@ -127,6 +127,7 @@ def test_nothing_heavy_is_imported_by_a_room_that_needs_nothing(worker):
     assert not modules & heavy
 
 
+@pytest.mark.acceptance
 def test_the_variables_of_the_explorer_are_set_before_the_process_starts(worker, tmp_path):
     about = worker(env_vars={"TMPDIR": str(tmp_path), "NUMBER": 3}).call("about")
     assert about["variables"]["TMPDIR"] == str(tmp_path)
@@ -141,7 +142,9 @@ def test_functions_in_workflow_args_arrive(shared_room):
     assert shared_room.call("call_argument", "join", "a", "b") == "a/b"
 
 
-@pytest.mark.parametrize("change", ["other files", "gone"])
+@pytest.mark.parametrize(
+    "change", ["other files", pytest.param("gone", marks=pytest.mark.acceptance)]
+)
 def test_a_plugin_folder_loads_under_the_same_names_on_every_node(worker, folder, change):
     manager = PluginManager.discover(env={}, plugin_dirs=[folder])
     name = manager.load("workflow", "mine").__module__
@@ -202,6 +205,7 @@ def test_a_part_that_cannot_be_built_says_so_at_every_call(worker):
         handle.call("about")
 
 
+@pytest.mark.acceptance
 def test_a_room_that_is_killed_is_lost(worker):
     handle = worker()
     handle.facts()
@@ -210,6 +214,7 @@ def test_a_room_that_is_killed_is_lost(worker):
         handle.call("about")
 
 
+@pytest.mark.acceptance
 def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_holds_no_beat(
     worker,
 ):
@@ -224,6 +229,7 @@ def test_one_thread_builds_a_room_and_makes_its_calls_and_what_takes_long_aside_
     assert copying.result(timeout_s=20)
 
 
+@pytest.mark.acceptance
 def test_who_calls_aside_while_a_room_is_built_waits_and_who_asks_at_once_is_told(worker, tmp_path):
     begun, may_go_on = tmp_path / "begun", tmp_path / "go on"
     handle = worker(part="BuiltForLong", begun=str(begun), may_go_on=str(may_go_on))
@@ -238,6 +244,7 @@ def test_who_calls_aside_while_a_room_is_built_waits_and_who_asks_at_once_is_tol
     assert handle.at_once().call("answer") == "built"
 
 
+@pytest.mark.acceptance
 def test_a_request_that_is_given_up_frees_its_place_in_another_process(worker):
     engine = RemoteEngine(worker(part="HoldsAnEngine", num_threads=4))
     requests = [
