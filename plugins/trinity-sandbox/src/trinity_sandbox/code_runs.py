@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,15 +46,31 @@ def num_passed(
 
 
 def _outcome(code: str, case: Any, *, sandbox: Sandbox, limits: Limits) -> CommandResult:
-    is_assert = isinstance(case, str)
+    if isinstance(case, str):
+        return _asserted(code, case, sandbox=sandbox, limits=limits)
     program, binds = sandbox.python()
     return sandbox.run(
         [program, "-ISB", "program.py"],
-        files={"program.py": f"{code}\n{case}\n" if is_assert else code},
+        files={"program.py": code},
         binds=binds,
         limits=limits,
-        stdin=b"" if is_assert else str(case.get("stdin", "")).encode(),
+        stdin=str(case.get("stdin", "")).encode(),
     )
+
+
+def _asserted(code: str, case: str, *, sandbox: Sandbox, limits: Limits) -> CommandResult:
+    """Run a program and its assert; exit 1 if the program ended before the assert was over."""
+    word = secrets.token_hex(16)
+    reached = f"__import__('os').write(1, b'{word}')"  # also where sys.stdout was replaced
+    program, binds = sandbox.python()
+    outcome = sandbox.run(
+        [program, "-ISB", "program.py"],
+        files={"program.py": f"{code}\n{case}\n{reached}\n"},
+        binds=binds,
+        limits=limits,
+    )
+    is_over = word.encode() in outcome.stdout
+    return outcome if is_over or outcome.exit else replace(outcome, exit=1)
 
 
 def _passes(case: Any, outcome: CommandResult) -> bool:

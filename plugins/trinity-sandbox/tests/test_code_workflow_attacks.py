@@ -1,0 +1,90 @@
+"""A model that answers with an attack earns nothing, and nothing of it is left."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from trinity.common.workflows import CodeWorkflow
+from trinity_testing.builders import a_task
+from trinity_testing.engines import ScriptedEngine
+from trinity_testing.scripted_model import model_over
+
+RIGHT = "def double(x):\n    return 2 * x\n"
+HIDES = """
+import os, sys
+if not os.fork():
+    os.setsid()
+    os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)  # MARK"])
+"""
+
+
+def reward_of(program: str) -> float:
+    """Return the reward of a reply that holds this program."""
+    row = {"question": "Write it.", "test_cases": ["assert double(2) == 4"]}
+    task = a_task(raw_task=row, format_args={"prompt_key": "question"})
+    engine = ScriptedEngine(f"```python\n{program}\n```")
+    [experience] = CodeWorkflow(task=task, model=model_over(engine)).run()
+    return experience.reward
+
+
+def test_a_program_that_is_right_earns_its_reward() -> None:
+    assert reward_of(RIGHT) == 1.0
+
+
+@pytest.mark.parametrize(
+    "end",
+    ["raise SystemExit", "import os; os._exit(0)", "import sys; sys.stdout = None; sys.exit(0)"],
+)
+def test_a_program_that_ends_before_its_test_earns_nothing(end) -> None:
+    assert reward_of(end) == 0.0
+    assert reward_of(RIGHT + end) == 0.0
+
+
+def test_a_program_that_reads_a_file_of_the_user_earns_nothing(tmp_path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a key")
+
+    assert reward_of(f"open({str(secret)!r}).read()\n{RIGHT}") == 0.0
+
+
+def test_a_program_that_opens_a_connection_earns_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+
+        assert reward_of(f"import socket\nsocket.create_connection({address})\n{RIGHT}") == 0.0
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["import os\nfor _ in range(1000):\n    os.fork()", "open('big', 'wb').write(bytes(10**8))"],
+    ids=["forks", "fills the disk"],
+)
+def test_a_program_that_takes_too_much_earns_nothing(attack) -> None:
+    assert reward_of(f"{attack}\n{RIGHT}") == 0.0
+
+
+def test_a_process_that_a_program_hides_does_not_outlive_its_test() -> None:
+    mark = secrets.token_hex(8)
+
+    reward_of(HIDES.replace("MARK", mark) + RIGHT)
+
+    limit = time.monotonic() + 5.0
+    while left := processes_with(mark):
+        assert time.monotonic() < limit, left
+        time.sleep(0.05)
+
+
+def processes_with(mark: str) -> list[str]:
+    """Return the processes of this machine whose command line holds this word."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if mark.encode() in place.read_bytes():
+                found.append(place.parent.name)
+        except OSError:
+            continue
+    return found
