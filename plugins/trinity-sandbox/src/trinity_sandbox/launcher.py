@@ -10,7 +10,6 @@ this user), ``landlock`` (``read`` and ``write``: paths), and
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import math
@@ -19,8 +18,10 @@ import resource
 import signal
 import struct
 import sys
-from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False  # what is imported here delays each command: no typing, no pathlib
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["main"]
 
@@ -83,13 +84,15 @@ def _limit(limits: dict[str, Any]) -> None:
 def _limit_processes(most: int) -> None:
     """Limit the user's processes, those that run already besides; root has no such limit."""
     number = 2  # of bubblewrap
-    for status in Path("/proc").glob("[0-9]*/status"):
+    own = [str(os.getuid()).encode()]
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            words = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
+            with open(f"/proc/{pid}/status", "rb") as file:
+                status = file.read()
         except OSError:
             continue
-        if words.get("Uid", "").split()[:1] == [str(os.getuid())]:
-            number += int(words.get("Threads", 1))
+        if status.partition(b"\nUid:")[2].split(None, 1)[:1] == own:
+            number += int(status.partition(b"\nThreads:")[2].split(None, 1)[0])
     resource.setrlimit(resource.RLIMIT_NPROC, (most + number, most + number))
 
 
@@ -102,10 +105,10 @@ def _mount(sources: list[str]) -> None:
     held = [os.open(source, os.O_PATH) for source in sources]
     _checked(_libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 0, b"mode=0755"), "mount /tmp")
     for place, (source, handle) in enumerate(zip(sources, held, strict=True)):
-        at = Path("/tmp", str(place))
-        at.mkdir() if Path(f"/proc/self/fd/{handle}").is_dir() else at.touch()
-        here = f"/proc/self/fd/{handle}".encode()
-        _checked(_libc.mount(here, str(at).encode(), None, _MS_BIND | _MS_REC, None), source)
+        at, here = f"/tmp/{place}", f"/proc/self/fd/{handle}"
+        os.mkdir(at) if os.path.isdir(here) else open(at, "x").close()
+        told = _libc.mount(here.encode(), at.encode(), None, _MS_BIND | _MS_REC, None)
+        _checked(told, source)
 
 
 def _become(uid: int, owned: str) -> None:
@@ -138,7 +141,7 @@ def _ruleset(paths: dict[str, list[str]]) -> int:
     for key, wanted in (("read", _READ), ("write", _ALL_FILES)):
         for path in paths[key]:
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            allowed = wanted if Path(path).is_dir() else wanted & _OF_FILES
+            allowed = wanted if os.path.isdir(path) else wanted & _OF_FILES
             rule = struct.pack("=Qi", allowed, handle)
             _checked(_libc.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"landlock {path}")
             os.close(handle)
@@ -165,7 +168,7 @@ def _stand_guard() -> None:
     _checked(_libc.prctl(_PDEATHSIG, signal.SIGTERM, 0, 0, 0), "prctl")
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code < 0:
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
+        if -code in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:  # no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
