@@ -43,7 +43,7 @@ def check_adapter(model: Model, name: str) -> None:
 
 
 def refuse_agents(model: Model) -> None:
-    """Hold that a model has weights of its own.
+    """Refuse a model folder that holds only adapters, without weights of its own.
 
     Raises:
         ConfigError: it is a checkpoint of several agents, each with an adapter.
