@@ -50,6 +50,8 @@ def test_what_is_printed_is_compared_with_what_is_wanted() -> None:
     cases = [{"stdin": "1 2\n", "stdout": "3\n"}, {"stdin": "1 2", "stdout": "4"}]
 
     assert scored(reply, cases).reward == 0.5
+    no_input = "```python\nimport sys\nprint(len(sys.stdin.read()))\n```"
+    assert scored(no_input, [{"stdin": None, "stdout": "0"}]).reward == 1.0  # of a file of columns
 
 
 def test_a_program_sees_no_environment_and_fills_no_memory_or_disk() -> None:
@@ -64,5 +66,11 @@ def test_a_program_sees_no_environment_and_fills_no_memory_or_disk() -> None:
 def test_a_row_without_tests_and_a_wrong_argument_are_told() -> None:
     with pytest.raises(BadTaskError, match="test_cases is None"):
         scored(RIGHT, None)
+    with pytest.raises(
+        BadTaskError, match=r"def check\(f\):' is no Python: expected .* Give a list"
+    ):
+        scored(RIGHT, "def check(f):\n    assert f(2) == 4")
+    with pytest.raises(BadTaskError, match=r"'# none' is no Python: no statement"):
+        scored(RIGHT, ["# none"])
     with pytest.raises(ConfigError, match="Did you mean 'timeout_s'"):
         CodeWorkflow.check_arguments({"timeout": 3})

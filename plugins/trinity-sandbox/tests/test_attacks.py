@@ -18,6 +18,8 @@ from trinity.common.sandbox.base import interpreter
 from trinity.errors import ConfigError
 from trinity_sandbox import supervise
 
+from .conftest import command_lines
+
 ISOLATING = []
 for one in ("bwrap", "landlock"):
     try:
@@ -199,14 +201,7 @@ def test_nothing_is_left_of_a_process_that_hid(sandbox, tmp_path):
 
 
 def processes_named(name: str) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if process.read_bytes().startswith(name.encode()):
-                found.append(int(process.parent.name))
-        except OSError:
-            continue
-    return found
+    return [pid for pid, line in command_lines().items() if line.startswith(name.encode())]
 
 
 def test_nothing_is_written_after_the_end_of_a_command(sandbox):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import socket
 import time
-from pathlib import Path
 
 import pytest
 from trinity.common.workflows import CodeWorkflow
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
+
+from .conftest import command_lines
 
 RIGHT = "def double(x):\n    return 2 * x\n"
 HIDES = """
@@ -20,19 +21,45 @@ if not os.fork():
     os.setsid()
     os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)  # MARK"])
 """
+PRINTS = """
+import glob
+print(globals(), *(open(name).read() for name in glob.glob("*.py")))
+raise SystemExit
+"""
+GUESSES = """
+import os
+def double(x):
+    for guess in range(5):
+        if not os.fork():
+            return guess
+    for _ in range(5):
+        os.wait()
+    os._exit(0)
+"""
+BY_ITSELF = """from __future__ import annotations
+import pickle, sys
+class Pair:
+    left: Missing
+def double(x):
+    assert __name__ == "__main__" and sys.argv == ["program.py"]
+    assert open(__file__).readline().startswith("from __future__")
+    assert isinstance(pickle.loads(pickle.dumps(Pair())), Pair)
+    return 2 * x
+"""
 
 
-def reward_of(program: str) -> float:
+def reward_of(program: str, test: str = "assert double(2) == 4") -> float:
     """Return the reward of a reply that holds this program."""
-    row = {"question": "Write it.", "test_cases": ["assert double(2) == 4"]}
+    row = {"question": "Write it.", "test_cases": [test]}
     task = a_task(raw_task=row, format_args={"prompt_key": "question"})
-    engine = ScriptedEngine(f"```python\n{program}\n```")
+    engine = ScriptedEngine(f"```python\n{program}```")
     [experience] = CodeWorkflow(task=task, model=model_over(engine)).run()
     return experience.reward
 
 
-def test_a_program_that_is_right_earns_its_reward() -> None:
+def test_a_program_that_is_right_earns_its_reward_and_runs_as_by_itself() -> None:
     assert reward_of(RIGHT) == 1.0
+    assert reward_of(BY_ITSELF) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -42,6 +69,24 @@ def test_a_program_that_is_right_earns_its_reward() -> None:
 def test_a_program_that_ends_before_its_test_earns_nothing(end) -> None:
     assert reward_of(end) == 0.0
     assert reward_of(RIGHT + end) == 0.0
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        PRINTS,
+        "if False: \\",
+        GUESSES,
+    ],
+    ids=["prints what it sees", "takes the assert into a branch", "guesses"],
+)
+def test_a_program_that_reads_or_avoids_its_test_earns_nothing(attack) -> None:
+    assert reward_of(attack) == 0.0
+
+
+def test_an_assert_that_is_indented_is_no_part_of_the_program() -> None:
+    assert reward_of(RIGHT, "    assert double(2) == 5") == 0.0
+    assert reward_of(RIGHT, "    assert double(2) == 4") == 1.0
 
 
 def test_a_program_that_reads_a_file_of_the_user_earns_nothing(tmp_path) -> None:
@@ -73,18 +118,6 @@ def test_a_process_that_a_program_hides_does_not_outlive_its_test() -> None:
     reward_of(HIDES.replace("MARK", mark) + RIGHT)
 
     limit = time.monotonic() + 5.0
-    while left := processes_with(mark):
+    while left := [pid for pid, line in command_lines().items() if mark.encode() in line]:
         assert time.monotonic() < limit, left
         time.sleep(0.05)
-
-
-def processes_with(mark: str) -> list[str]:
-    """Return the processes of this machine whose command line holds this word."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if mark.encode() in place.read_bytes():
-                found.append(place.parent.name)
-        except OSError:
-            continue
-    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,8 +30,9 @@ class CodeWorkflow(SimpleWorkflow):
     """Asks for a program, runs the last fenced block of the reply, rewards the tests it passes.
 
     The row's ``test_cases`` are lines of ``assert``, or objects with ``stdin`` and ``stdout``; the
-    list may be a text of JSON. Each test runs in a sandbox of its own, with the standard library
-    alone: it reads no file of yours, reaches no network, and leaves nothing behind.
+    list may be a text of JSON. A test of several lines is one text of the list. Each test runs in a
+    sandbox of its own, with the standard library alone: it reads no file of yours, reaches no
+    network, and leaves nothing behind.
 
     ``workflow_args``:
         all_or_nothing: reward 1 where all tests pass, else 0.
@@ -99,11 +102,31 @@ def _cases(task: Task) -> list[Any]:
             f"{task.origin}: test_cases is {given!r:.80}. Give a list of assert lines, or of "
             f"objects with stdin and stdout."
         )
-    return given
+    return [_statements(case, task) if isinstance(case, str) else case for case in given]
+
+
+def _statements(case: str, task: Task) -> str:
+    """Return an assert as a program has it, without what indents all of it.
+
+    Raises:
+        BadTaskError: it is none, so that all programs would pass, or none.
+    """
+    text = textwrap.dedent(case).strip()
+    try:
+        body = ast.parse(text).body
+        problem = "" if body else "no statement"
+    except (SyntaxError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        raise BadTaskError(
+            f"{task.origin}: the test {case!r:.80} is no Python: {problem}. Give a list in which "
+            f"each test is a text of its own, of one line or several."
+        )
+    return text
 
 
 def _is_case(case: Any) -> bool:  # Any: of a row
-    return isinstance(case, str) or (isinstance(case, dict) and "stdout" in case)
+    return isinstance(case, str) or (isinstance(case, dict) and case.get("stdout") is not None)
 
 
 def _limits(arguments: Mapping[str, Any]) -> Limits:
