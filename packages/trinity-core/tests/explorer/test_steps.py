@@ -323,6 +323,24 @@ def test_the_reward_of_each_agent_is_a_metric_too(world) -> None:
     assert named == [("solver_reward", 0.0), ("checker_reward", 1.0), ("checker_reward", 2.0)]
 
 
+class Judged(Workflow):
+    """An agent speaks twice and has a number of its own; another has the last word."""
+
+    def run(self):
+        said = [self.model.chat([{"role": "user", "content": "go"}])[0] for _ in range(3)]
+        for place, name in enumerate(("solver", "solver", "checker")):
+            said[place].reward, said[place].info["adapter"] = float(place), name
+        said[1].metrics["solver_reward"] = 9.0
+        return said
+
+
+def test_the_last_experience_of_a_rollout_is_the_last_that_the_workflow_returned(world) -> None:
+    metrics = world(a_task(workflow=Judged)).step().metrics
+
+    assert metrics["rollout/reward/mean"] == 2.0
+    assert metrics["rollout/solver_reward/mean"] == 9.0  # the workflow's own number
+
+
 def test_pieces_hold_runs_of_one_task_up_to_the_limit() -> None:
     _, cls = counted(awaits=False)
     requests = [

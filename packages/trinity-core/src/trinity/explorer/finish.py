@@ -74,7 +74,7 @@ def finished(
         experience.info.setdefault("workflow", request.workflow.name)
         experience.info.setdefault(ENGINE, engine)
         if experience.reward is not None and (agent := experience.info.get("adapter")):
-            experience.metrics[f"{agent}_reward"] = experience.reward
+            experience.metrics.setdefault(f"{agent}_reward", experience.reward)
     check_rows(experiences)
     _fill_eids(experiences, request=request)
     whole: list[Experience] = []
@@ -82,7 +82,9 @@ def finished(
         whole += [*_earlier(experience, earlier_chains(experience)), experience]
     unshared(whole)
     HANDED_OVER.add(experiences)
-    return sorted(whole, key=lambda experience: (experience.eid.run, experience.eid.step))
+    places = [(one.eid.run, one.eid.step, one.eid.suffix) for one in whole]
+    are_apart = len(set(places)) == len(places)  # not: two groups count their steps each
+    return sorted(whole, key=lambda one: (one.eid.run, one.eid.step if are_apart else 0))
 
 
 def _earlier(experience: Experience, chains: list[Experience]) -> list[Experience]:
