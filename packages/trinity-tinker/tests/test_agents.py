@@ -14,6 +14,7 @@ from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.common.ports import GenerationRequest, RunKey
 from trinity.errors import CheckpointError, ConfigError, DataError, ModelError
+from trinity.trainer import sharing_trial
 from trinity.trainer.torch_trainer import TorchTrainer
 from trinity_testing.tiny import make_tiny_model
 from trinity_tinker.agents.engine import MultiLoRAEngine
@@ -105,6 +106,17 @@ def test_an_adapter_is_to_the_last_bit_what_a_run_with_it_alone_makes(
 
     assert same(both._adapters.parameters_of(own.name), alone._adapters.parameters)
     assert same(both._adapters.parameters_of(other.name), untouched)
+
+
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_what_rows_share_is_found_whichever_adapter_is_smaller(
+    a_trainer, monkeypatch, names
+) -> None:
+    monkeypatch.setattr(sharing_trial, "_found", {})
+    monkeypatch.setattr(sharing_trial, "MOST_NUMBERS", 1)  # only the smallest weight is compared
+    large, small = (LoRAConfig(name=name, lora_rank=4 // (n + 1)) for n, name in enumerate(names))
+
+    assert a_trainer(large, small)._policy.sharing.ways == {"chain", "cache", "mask"}
 
 
 def test_an_adapter_without_rows_is_moved_by_neither_momentum_nor_weight_decay(a_trainer) -> None:

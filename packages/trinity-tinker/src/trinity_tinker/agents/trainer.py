@@ -67,10 +67,11 @@ class AdapterLoader(ModelLoader):
             return super().trained()
         policy = self.load(self._model_path, is_trained=False)
         adapters = AdapterSet(policy.module, configs)
-        for parameter in adapters.parameters:  # peft lets only those of one adapter be trained
-            parameter.requires_grad_(requires_grad=True)
+        adapters.activate(adapters.names[0])  # only these are trained: the others have no gradient
         policy = self._with_checkpointing(policy, is_trained=True)
         self._try_prefix_sharing(policy)
+        for parameter in adapters.parameters:
+            parameter.requires_grad_(requires_grad=True)
         own = AdapterPolicy.of(policy, adapters)
         return own, cast("Adapters", adapters)  # it has what is asked of them
 
