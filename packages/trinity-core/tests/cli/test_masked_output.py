@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+from threading import Event, Thread
 
 import pytest
 from trinity.common import secrets
@@ -50,3 +51,38 @@ def test_a_line_that_ends_like_a_secret_begins_is_not_held_back() -> None:
     MaskedStream(text).write("step 2 to\n")
 
     assert text.getvalue() == "step 2 to\n"
+
+
+@pytest.mark.parametrize("last", ["\n", " it was\n", ""])
+def test_a_secret_that_ends_as_another_begins_is_hidden(monkeypatch, last) -> None:
+    monkeypatch.setattr(secrets, "_masker", secrets.Masker([SECRET, "11-other-key"]))
+    text = io.StringIO()
+    stream = MaskedStream(text)
+
+    for one in ("refused: ", SECRET, last):  # as print() writes
+        stream.write(one)
+    stream.end()
+
+    assert text.getvalue() == f"refused: ****{last}"
+
+
+def test_keys_that_come_in_two_threads_at_once_are_both_hidden(monkeypatch) -> None:
+    begun, other_is_done = Event(), Event()
+
+    class Slow(secrets.Masker):
+        def __init__(self, known) -> None:
+            super().__init__(known)
+            if not begun.is_set():
+                begun.set()
+                other_is_done.wait(0.2)
+
+    monkeypatch.setattr(secrets, "Masker", Slow)
+    monkeypatch.setattr(secrets, "_known", set())
+    first = Thread(target=secrets.remember, args=[["first-key-4711"]])
+    first.start()
+    begun.wait()
+    secrets.remember(["other-key-4711"])
+    other_is_done.set()
+    first.join()
+
+    assert secrets.masked("first-key-4711 other-key-4711") == "**** ****"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -81,7 +82,12 @@ class Masker:
             while start >= 0 and not way.startswith(tail[start:]):
                 start = tail.find(way[0], start + 1)
             longest = max(longest, len(tail) - start if start >= 0 else 0)
-        return longest + ends if longest > (_SHORT if ends else 0) else 0
+        if longest <= (_SHORT if ends else 0):
+            return 0
+        cut = len(last) - longest
+        whole = self._pattern.finditer(last) if self._pattern else ()
+        around = (one.start() for one in whole if one.start() < cut < one.end())
+        return len(text) - next(around, cut)  # a secret that ends as another begins waits whole
 
     def values(self, value: Any) -> Any:
         """Return the same value with known secrets masked in its texts (Any: json)."""
@@ -113,15 +119,17 @@ class Masker:
 
 _known: set[str] = set()
 _masker = Masker()
+_remembering = threading.RLock()  # a signal may come in the middle
 
 
 def remember(secrets: Iterable[str]) -> None:
     """Mask these, from now on, in all that leaves this process."""
     global _masker  # noqa: PLW0603 -- of the process, as its standard output is
-    new = {one for one in secrets if len(one) >= MIN_LENGTH} - _known
-    if new:
-        _known.update(new)
-        _masker = Masker(_known)
+    with _remembering:
+        new = {one for one in secrets if len(one) >= MIN_LENGTH} - _known
+        if new:
+            _known.update(new)
+            _masker = Masker(_known)
 
 
 def known_secrets() -> tuple[str, ...]:
