@@ -35,7 +35,7 @@ from environments import (
 
 nox.needs_version = ">=2024.10"
 nox.options.sessions = ["lint", "types", "tests"]
-nox.options.default_venv_backend = "venv"
+nox.options.default_venv_backend = "virtualenv"
 
 TORCH = next(one for one in CONSTRAINTS.read_text().split() if one.startswith("torch=="))
 MINIMUMS = ROOT / "packages" / "trinity-core" / "minimums.txt"
