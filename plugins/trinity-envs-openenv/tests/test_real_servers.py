@@ -144,11 +144,13 @@ def _kill_in_the_midst(run: subprocess.Popen[bytes], metrics: Path) -> int:
 
 
 def _servers_of(parent: int) -> list[int]:
+    """Return the servers among the processes below this one: a run has a parent of its own."""
     found = []
-    for thread in Path(f"/proc/{parent}/task").iterdir():
+    for thread in Path(f"/proc/{parent}/task").glob("*"):
         try:
-            children = [int(n) for n in (thread / "children").read_text().split()]
-            found += [n for n in children if b"serve.py" in Path(f"/proc/{n}/cmdline").read_bytes()]
+            for child in map(int, (thread / "children").read_text().split()):
+                is_one = b"serve.py" in Path(f"/proc/{child}/cmdline").read_bytes()
+                found += [child] if is_one else _servers_of(child)
         except FileNotFoundError:  # it ended meanwhile
             continue
     return found

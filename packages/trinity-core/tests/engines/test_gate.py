@@ -85,6 +85,18 @@ def test_a_slow_run_is_waited_for_until_patience_ends_which_is_said_once(waiting
     assert caplog.text.count("a batch began without a rollout") == 1
 
 
+def test_once_a_batch_began_without_a_rollout_the_next_ones_wait_a_second_at_most(waiting):
+    gate = LockstepBarrier(patience_s=10.0)
+    runs = gate._runs
+    begin(gate, (1, 0), (2, 0))
+    one = waiting(task=1)
+    gate.submit(one)
+    runs._away = {key: since - 10.0 for key, since in runs._away.items()}
+    assert gate.take().requests == [one]
+    gate.answered([one.request.key])
+    assert 0.9 < runs.delay(time.monotonic()) <= 1.0
+
+
 def test_a_batch_without_slow_runs_says_nothing(gate, waiting, caplog):
     begin(gate, (1, 0), (2, 0))
     gate.submit(waiting(task=1))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import Completion, GenerationRequest, RunKey
 
 PATIENCE_S = 10.0  # more than a busy machine takes to start the first judge of a run
+_LATER_PATIENCE_S = 1.0  # once a batch began without a rollout: equal numbers are lost already
 _LINGER_S = 0.002  # an idle engine waits so long for what is sent in one go
 _SLOW = "another run of this seed may round otherwise (slow environment, or a busy machine)"
 logger = logging.getLogger(__name__)
@@ -67,7 +68,8 @@ class LockstepBarrier:
     """The queue in front of an engine; many threads put in, one takes out.
 
     Args:
-        patience_s: a run that sends nothing for longer is slow; a batch starts without it.
+        patience_s: a run that sends nothing for longer is slow; a batch starts without it. Once one
+            did, nobody is waited for longer than a second.
         is_free: whether nobody waits for anybody.
     """
 
@@ -226,6 +228,7 @@ class LockstepBarrier:
             self._opened, self._first = sorted(self._first, key=_key), []
             if not (self._has_warned or self._runs.is_complete):
                 self._has_warned = True
+                self._runs.patience_s = min(self._runs.patience_s, _LATER_PATIENCE_S)
                 logger.warning(
                     "a batch began without a rollout that asked nothing for long: %s", _SLOW
                 )
@@ -303,7 +306,7 @@ class ActiveRollouts:
     """
 
     def __init__(self, *, patience_s: float) -> None:
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._active: Counter[_RunId] = Counter()  # how often each began and did not end
         self._here: Counter[_RunId] = Counter()  # requests of each run: waiting or being answered
         self._beyond_first: set[_RunId] = set()  # active, and nobody waits for them any more
@@ -372,7 +375,7 @@ class ActiveRollouts:
             return None
         if not self._away:
             return 0.0
-        return max(0.0, max(self._away.values()) + self._patience_s - now)
+        return max(0.0, max(self._away.values()) + self.patience_s - now)
 
 
 def is_first(key: RunKey) -> bool:
