@@ -66,9 +66,10 @@ def test_a_program_sees_no_environment_and_fills_no_memory_or_disk() -> None:
 def test_a_row_without_tests_and_a_wrong_argument_are_told() -> None:
     with pytest.raises(BadTaskError, match="test_cases is None"):
         scored(RIGHT, None)
-    with pytest.raises(
-        BadTaskError, match=r"def check\(f\):' is no Python: expected .* Give a list"
-    ):
+    no_block = (
+        r"'def check\(f\):' is no Python: expected an indented block .* on line 1\. Give a li"
+    )
+    with pytest.raises(BadTaskError, match=no_block):
         scored(RIGHT, "def check(f):\n    assert f(2) == 4")
     with pytest.raises(BadTaskError, match=r"'# none' is no Python: no statement"):
         scored(RIGHT, ["# none"])

@@ -113,10 +113,10 @@ def _statements(case: str, task: Task) -> str:
     """
     text = textwrap.dedent(case).strip()
     try:
-        body = ast.parse(text).body
+        body = ast.parse(text, filename=str(task.origin)).body  # which its warnings name
         problem = "" if body else "no statement"
     except (SyntaxError, ValueError) as error:
-        problem = str(error)
+        problem = getattr(error, "msg", str(error))
     if problem:
         raise BadTaskError(
             f"{task.origin}: the test {case!r:.80} is no Python: {problem}. Give a list in which "

@@ -57,7 +57,10 @@ def _read_weights(checkpoint: Checkpoint) -> WeightSnapshot:
 
     files = sorted(checkpoint.huggingface.glob("*.safetensors"))
     if not files:
-        raise CheckpointError(f"the checkpoint {checkpoint.path} holds no model weights")
+        raise CheckpointError(
+            f"{checkpoint.path} holds no model weights. Adapters of several agents are evaluated "
+            f"in their run (eval_tasksets), or each as a model: trinity export --adapter NAME."
+        )
     tensors = {}
     for file in files:
         try:
