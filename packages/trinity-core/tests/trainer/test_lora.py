@@ -131,6 +131,19 @@ def test_adapters_that_an_older_version_named_without_peft_s_prefix_are_gone_on_
 
 
 @needs_peft
+@pytest.mark.parametrize(("more", "value"), [("use_dora", True), ("bias", "all")])
+def test_a_folder_of_adapters_of_more_than_two_factors_is_refused(
+    a_trainer, tmp_path, more, value
+) -> None:
+    import peft
+
+    peft.LoraConfig(target_modules="all-linear", **{more: value}).save_pretrained(tmp_path)
+
+    with pytest.raises(ConfigError, match=rf"holds no LoRA adapters: {more} trains more than the"):
+        a_trainer(lora=[LoRAConfig(path=str(tmp_path))])
+
+
+@needs_peft
 def test_adapters_of_another_rank_are_refused(a_trainer, tmp_path) -> None:
     a_trainer(lora=SMALL).save(tmp_path)
 

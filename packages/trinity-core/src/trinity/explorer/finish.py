@@ -41,7 +41,7 @@ def finished(
     engine: str = "engine-0",
     earlier_chains: Callable[[Experience], list[Experience]] = lambda _: [],
 ) -> list[Experience]:
-    """Return the experiences with their eids, in the order of runs and steps.
+    """Return the experiences with their eids, by run and step; as given, if groups share steps.
 
     Where a chat template broke a conversation, its earlier chains are added before it, with the
     same run, step and reward. An experience without texts was built by the workflow itself: it was
@@ -82,8 +82,7 @@ def finished(
         whole += [*_earlier(experience, earlier_chains(experience)), experience]
     unshared(whole)
     HANDED_OVER.add(experiences)
-    places = [(one.eid.run, one.eid.step, one.eid.suffix) for one in whole]
-    are_apart = len(set(places)) == len(places)  # not: two groups count their steps each
+    are_apart = len({(e.eid.run, e.eid.step, e.eid.suffix) for e in whole}) == len(whole)
     return sorted(whole, key=lambda one: (one.eid.run, one.eid.step if are_apart else 0))
 
 

@@ -30,6 +30,7 @@ FOLDER = "adapter"
 WEIGHTS_FILE = "adapter_model.safetensors"
 _IN_PEFT = "base_model.model."  # before each name in peft's files; not in those of older versions
 _NAME = "default"
+_BEYOND = ("bias", "use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
 
 
 class Adapters:
@@ -242,9 +243,11 @@ def _made_config(config: LoRAConfig) -> Any:  # Any: a LoraConfig of peft
 def _read_config(path: str, place: str) -> Any:  # Any: a LoraConfig of peft
     try:
         config = _peft().PeftConfig.from_pretrained(path)
+        if more := [name for name in _BEYOND if (getattr(config, name, 0) or "none") != "none"]:
+            raise ValueError(f"{more[0]} trains more than the two factors that engines get")
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{place}.path {path!r} holds no adapters: {error}. "
+            f"{place}.path {path!r} holds no LoRA adapters: {error}. "
             "Give a folder that peft wrote, or leave it out."
         ) from error
     config.inference_mode, config.lora_dropout = False, 0.0
