@@ -56,7 +56,8 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
         return _incompatible(record)
     try:
         hooks.register(module, name=record.key)
-        components = tuple(_components(record, hooks))
+        with importing_as(record.key):
+            components = tuple(_components(record, hooks))
     except pluggy.PluginValidationError as error:
         hooks.unregister(name=record.key)
         lines = str(error).splitlines()  # the plugin and the hook, the signature, what is wrong
@@ -75,11 +76,9 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
 def _components(record: PluginRecord, hooks: pluggy.PluginManager) -> Iterator[Component]:
     for kind in KINDS.values():
         for implementation in getattr(hooks.hook, kind.hook).get_hookimpls():
-            if implementation.plugin_name != record.key:
-                continue
-            with importing_as(record.key):
+            if implementation.plugin_name == record.key:
                 given = implementation.function()
-            yield from _as_components(record, kind.name, kind.hook, given)
+                yield from _as_components(record, kind.name, kind.hook, given)
 
 
 def _as_components(

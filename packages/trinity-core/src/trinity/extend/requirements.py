@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ def unmet_core_requirement(distribution: Distribution) -> str:
     for line in distribution.requires or ():
         if not _ON_CORE.match(line):
             continue
-        from importlib.metadata import version
-
-        core_version = version(CORE)
+        core_version = _core_version()
         if _is_plainly_met(line, core_version):
             continue
         from packaging.requirements import InvalidRequirement, Requirement
@@ -38,6 +37,13 @@ def unmet_core_requirement(distribution: Distribution) -> str:
         if applies and not requirement.specifier.contains(core_version, prereleases=True):
             return f"needs {CORE}{requirement.specifier}, this is {CORE} {core_version}"
     return ""
+
+
+@cache
+def _core_version() -> str:
+    from importlib.metadata import version
+
+    return version(CORE)
 
 
 def _is_plainly_met(line: str, core_version: str) -> bool:

@@ -88,9 +88,9 @@ def find_folders(named: Sequence[Path], views: Mapping[str, FolderView]) -> list
     ]
 
 
-def template_loader(views: Mapping[str, FolderView]) -> BaseLoader:
-    """Return the viewer's own templates, and those of views as ``KIND/NAME``."""
-    others = {kind: PackageLoader(view.package) for kind, view in views.items()}
+def template_loader(packages: Mapping[str, str]) -> BaseLoader:
+    """Return the viewer's own templates, and those of the packages of views as ``KIND/NAME``."""
+    others = {kind: PackageLoader(package) for kind, package in packages.items()}
     return ChoiceLoader([PackageLoader("trinity_studio.view"), PrefixLoader(others)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -39,8 +39,14 @@ __all__ = ["Pages", "environment"]
 
 def environment(folders: Sequence[Folder] = ()) -> Environment:
     """Return what draws the templates: every value in them is text, unless it is our own HTML."""
+    return _environment(tuple(sorted({(one.kind, one.view.package) for one in folders})))
+
+
+@cache
+def _environment(packages: tuple[tuple[str, str], ...]) -> Environment:
+    """Return one whose templates are compiled once in a process."""
     drawing = Environment(
-        loader=template_loader({folder.kind: folder.view for folder in folders}),
+        loader=template_loader(dict(packages)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

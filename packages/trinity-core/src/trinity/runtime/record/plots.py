@@ -34,14 +34,16 @@ def _draw(path: Path, title: str, fill) -> Path:  # noqa: ANN001 -- a function o
     from matplotlib.figure import Figure
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4))
+    # Margins that fit: a layout takes twice as long.
+    figure.subplots_adjust(left=0.13, right=0.98, bottom=0.13, top=0.92)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     fill(axes)
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=120, pil_kwargs={"compress_level": 1})
     return path
 
 
