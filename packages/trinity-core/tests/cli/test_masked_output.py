@@ -86,3 +86,28 @@ def test_keys_that_come_in_two_threads_at_once_are_both_hidden(monkeypatch) -> N
     first.join()
 
     assert secrets.masked("first-key-4711 other-key-4711") == "**** ****"
+
+
+def test_what_one_thread_holds_back_is_written_once_though_another_prints(monkeypatch) -> None:
+    begun, other_has_written = Event(), Event()
+
+    class Slow(secrets.Masker):
+        def num_pending(self, text: str) -> int:
+            if not begun.is_set():
+                begun.set()
+                other_has_written.wait(0.2)
+            return super().num_pending(text)
+
+    text = io.StringIO()
+    stream = MaskedStream(text)
+    stream.write("refused: open-sesame")
+    monkeypatch.setattr(secrets, "_masker", Slow([SECRET]))
+    first = Thread(target=stream.write, args=["-4711\n"])
+    first.start()
+    begun.wait()
+    stream.write("step 2\n")
+    other_has_written.set()
+    first.join()
+    stream.end()
+
+    assert text.getvalue() == "refused: ****\nstep 2\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from trinity.common.experience import Experience
@@ -127,3 +127,30 @@ def test_an_evaluation_may_measure_without_a_reward(world):
     assert metrics["eval/held_out/turns/mean@1"] == 3.0
     assert metrics["eval/held_out/failed_runs"] == 0.0
     assert "eval/held_out/reward/mean@1" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("rewards", "lines"),
+    [
+        ([1.0, None, None, None], 1),
+        ([1.0, 0.0, 0.0, 0.0], 0),
+        ([None, None, None, None], 0),
+    ],
+)
+def test_a_mean_of_some_rollouts_only_is_told(world, caplog, rewards, lines):
+    class Judges(Workflow):
+        """Leaves the reward unset where the answer is wrong."""
+
+        def run(self):
+            reward = self.task.raw_task["rewards"][self.run_id_base]
+            return [Experience(tokens=[1, 2], reward=reward, metrics={"turns": 1})]
+
+    evaluation = Evaluation([rewards])
+    [task] = evaluation.tasks()
+    evaluation.tasks = lambda: [replace(task, workflow=Judges)]
+    world(evaluation_sets=[evaluation]).explorer.evaluate(5)
+
+    assert [one.getMessage() for one in caplog.records] == lines * [
+        "evaluation held_out: 3 of 4 rollouts have no reward: the mean is of the others alone. "
+        "Set it in each, 0 for a failure."
+    ]

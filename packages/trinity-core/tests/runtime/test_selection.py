@@ -87,6 +87,14 @@ def test_the_end_of_a_run_says_that_no_checkpoint_reached_the_model_before_train
     ]
 
 
+@pytest.mark.parametrize("section", ["keep_best", "early_stopping"])
+def test_an_evaluation_without_rewards_is_refused_with_what_is_missing(section) -> None:
+    one = selection(**{section: {"patience": 1} if section == "early_stopping" else {}})
+
+    with pytest.raises(ConfigError, match=rf"^trainer\.{section}\.metric: no rollout has a reward"):
+        one.note({"eval/held_out/turns/mean@2": 2.0}, Progress())
+
+
 def test_a_checkpoint_is_asked_for_where_it_is_among_the_best() -> None:
     one, progress = selection(keep_best={"num": 2}), Progress()
     asked = []

@@ -167,27 +167,29 @@ class MaskedStream:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._held = ""  # may be the beginning of a secret, which the next write ends
+        self._writing = threading.RLock()  # many threads print
 
     def write(self, text: str) -> int:
         """Write the text; return its length, as a stream does."""
         if not isinstance(text, str):
             return self._stream.write(text)
-        whole = self._held + text
-        shown = len(whole) - num_pending(whole)
-        self._held = whole[shown:]
-        self._stream.write(masked(whole[:shown]))
+        with self._writing:
+            whole = self._held + text
+            shown = len(whole) - num_pending(whole)
+            self._held = whole[shown:]
+            self._stream.write(masked(whole[:shown]))
         return len(text)
 
     def end(self) -> None:
         """Write what was held back."""
-        held, self._held = self._held, ""
-        self._stream.write(masked(held))
-        self._stream.flush()
+        with self._writing:
+            held, self._held = self._held, ""
+            self._stream.write(masked(held))
+            self._stream.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each."""
-        for line in lines:
-            self.write(line)
+        """Write each, and nothing of other threads between them."""
+        self.write("".join(lines))
 
     def __getattr__(self, name: str) -> Any:  # Any: as the stream's own
         return getattr(self._stream, name)

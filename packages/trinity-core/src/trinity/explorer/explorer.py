@@ -156,6 +156,11 @@ class Explorer:
             results = self._run(evaluation.tasks(), batch=batch, first=0)
             check_failures(results, max_failed_ratio=self._config.max_failed_ratio)
             self._tell(results, what=f"evaluation {evaluation.name}")
+            judged = ["reward" in row for result in results for row in run_metrics(result)]
+            if any(judged) and not all(judged):
+                lacking = f"{judged.count(False)} of {len(judged)} rollouts have no reward"
+                what = "the mean is of the others alone. Set it in each, 0 for a failure."
+                logger.warning("evaluation %s: %s: %s", evaluation.name, lacking, what)
             if self.on_evaluated is not None:
                 good = [result for result in results if result.failure is None]
                 self.on_evaluated(step, evaluation.name, experiences_of(good))
@@ -169,12 +174,10 @@ class Explorer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the tasks stand, and what failed so far."""
-        tasks = self._tasks.state_dict() if self._tasks is not None else {}
-        failed = self.failed_attempts
         return {
-            "tasks": tasks,
+            "tasks": self._tasks.state_dict() if self._tasks is not None else {},
             "recent_runs": self._watch.state_dict(),
-            "failed_attempts": [failed.count, failed.first],
+            "failed_attempts": [self.failed_attempts.count, self.failed_attempts.first],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.audit import audited_sync
 from trinity.runtime.parts import Restored
-from trinity.runtime.record.checkpoint import CheckpointStore, read_weights
+from trinity.runtime.record.checkpoint import FROM_MODEL, CheckpointStore, read_weights
 from trinity.runtime.record.progress import read_progress, read_rollouts
 from trinity.runtime.record.records import StateRecord, read_record
 from trinity.runtime.record.restart import check_style
@@ -79,8 +79,7 @@ def _check_mode(then: str, now: str, checkpoint: Checkpoint) -> None:
     """Refuse to count the steps of one mode on in another."""
     if then != now:
         raise CheckpointError(
-            f"{checkpoint.path} was made in mode {then}, and mode is {now}. Set another name; to "
-            f"start from that model, set model.model_path to {checkpoint.huggingface}."
+            f"{checkpoint.path} was made in mode {then}; mode is {now}. Set it back. {FROM_MODEL}"
         )
 
 

@@ -105,6 +105,6 @@ def _value(metrics: Metrics, name: str, section: str) -> tuple[str, float]:
     """
     name = name or next((one for one in metrics if "/reward/mean@" in one), "")
     if name not in metrics:
-        what = unknown_name("metric", name, metrics)
-        raise ConfigError(f"trainer.{section}.metric: {what} An evaluation has these.")
+        what = unknown_name("metric", name, metrics) if name else "no rollout has a reward."
+        raise ConfigError(f"trainer.{section}.metric: {what} Name a metric of the evaluation.")
     return name, metrics[name]

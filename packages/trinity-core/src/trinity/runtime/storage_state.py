@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.errors import CheckpointError
 from trinity.runtime.group_storage import LedgerGroupStorage
 from trinity.runtime.plugin_adapter import abilities_in
+from trinity.runtime.record.checkpoint import FROM_MODEL
 
 if TYPE_CHECKING:
     from trinity.common.ports import Storage
@@ -39,15 +40,12 @@ def load_state(storage: Storage, state: dict[str, Any], *, name: str) -> None:
     if isinstance(waiting, list) and waiting and not is_ledger:
         raise CheckpointError(
             f"{len(waiting)} groups of the checkpoint lie in a ledger, and storage "
-            f"{name} does not read it: they would be lost. Set "
-            f"buffer.trainer_input.experience_buffer.storage_type back to sql, with its path; "
-            f"or set another name, and model.model_path to the checkpoint's "
-            f"actor/huggingface, to begin anew from that model."
+            f"{name} does not read it: they would be lost. Set buffer.trainer_input."
+            f"experience_buffer.storage_type back to sql, with its path. {FROM_MODEL}"
         )
     if state.get(_UNKEPT):
         raise CheckpointError(
             f"{state[_UNKEPT]} experiences waited in storage {name} at this checkpoint, "
-            f"and the storage has neither waiting nor state, so they are gone. Set another "
-            f"name to begin anew; to start from that model, set model.model_path to it."
+            f"and the storage has neither waiting nor state, so they are gone. {FROM_MODEL}"
         )
     storage.load_state_dict(state)

@@ -48,6 +48,11 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
 
+FROM_MODEL = (
+    "To begin anew from that checkpoint, set another name, and model.model_path to its "
+    "actor/huggingface (of several agents, the path of each of model.lora_configs to its folder "
+    "in actor/adapter)."
+)
 MANIFEST = "manifest.json"
 STATE = "state.json"
 #: what file systems over a network answer that sync files, and no folder

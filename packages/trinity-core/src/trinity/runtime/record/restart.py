@@ -15,7 +15,7 @@ from trinity.common.secret_names import MASK
 from trinity.common.secrets import masked_setting
 from trinity.common.sync_policy import Consume
 from trinity.errors import CheckpointError
-from trinity.runtime.record.checkpoint import CheckpointStore, check_model
+from trinity.runtime.record.checkpoint import FROM_MODEL, CheckpointStore, check_model
 from trinity.runtime.record.plots import draw_plots
 from trinity.runtime.record.result import RunStatus, StageResult
 
@@ -126,9 +126,8 @@ def check_style(rollouts: Mapping[str, Any] | None, now: RolloutBuffer, *, place
         then, now_is = styles if size_then is not None else styles[::-1]
         key = "synchronizer.sync_style"
     raise CheckpointError(
-        f"{place} was made with {key} {then}, and now it is {now_is}: what was "
-        f"explored and not trained would be lost. Set it back; or set another name, and "
-        f"model.model_path to the checkpoint's actor/huggingface, to begin anew from that model."
+        f"{place} was made with {key} {then}, and now it is {now_is}: what was explored and not "
+        f"trained would be lost. Set it back. {FROM_MODEL}"
     )
 
 
