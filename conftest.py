@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from contextlib import ExitStack
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,29 @@ gc.disable()
 MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
 
 PYTHONPATH = os.environ.get("PYTHONPATH", "")  # before a test puts its plugins there
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give all files that join the one Ray of a process to the same: starting it takes 12 CPU s.
+
+    Not where the many tests of Ray are meant: they would wait for each other.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class RayInOneProcess(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "ray" if joins_ray(file) else file
+
+    is_ours = config.option.dist == "loadfile" and "not acceptance" in config.option.markexpr
+    return RayInOneProcess(config, log) if is_ours else None
+
+
+@cache
+def joins_ray(file: str) -> bool:
+    """Return whether tests of the file use the one Ray."""
+    return "ray_cluster" in (Path(__file__).parent / file).read_text(encoding="utf-8")
 
 
 def pytest_collection_finish() -> None:

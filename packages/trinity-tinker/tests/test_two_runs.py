@@ -35,7 +35,7 @@ def trained(client, runs: dict[int, int]) -> dict[int, bytes]:
     }
 
 
-@pytest.mark.parametrize("max_models", [8, 1])
+@pytest.mark.parametrize("max_models", [8, pytest.param(1, marks=pytest.mark.acceptance)])
 def test_ranks_4_and_16_in_turns_equal_each_run_alone_bit_for_bit(
     base, tmp_path, make_client, max_models
 ):
