@@ -377,7 +377,7 @@ def test_a_file_that_names_verls_batch_gets_that_of_an_installed_verl(tmp_path, 
     (tmp_path / "site" / "verl.py").write_text("class DataProto: pass")
     (tmp_path / "parts").mkdir()
     monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.delitem(sys.modules, "verl", raising=False)
+    monkeypatch.setitem(sys.modules, "verl", None)
+    del sys.modules["verl"]
 
     assert a_plugin_folder(tmp_path / "parts").__module__ == "verl"
-    monkeypatch.delitem(sys.modules, "verl")

@@ -117,9 +117,9 @@ def _text(name: str, what: str, *, step: int) -> str:
         f"the ledger {name} is not that of the checkpoint of train step {step}: {what}. Somebody "
         f"changed it, or its disk did. Nothing was trained or changed. Restore the database from a "
         f"copy of that time; or rename the checkpoints after which it differs, to go on from one "
-        f"before them; or, to begin anew from that model, set another name and database, and "
-        f"model.model_path to the checkpoint's actor/huggingface (of several agents, the path of "
-        f"each of model.lora_configs to its folder in actor/adapter)."
+        f"before them. To train its model in a new run, set another name and another database, and "
+        f"set model.model_path to the checkpoint's actor/huggingface. If it has adapters of "
+        f"several agents, set each path of model.lora_configs to a folder in actor/adapter instead."
     )
 
 

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from trinity.common.config import Config
 
 FROM_MODEL = (
-    "To begin anew from that checkpoint, set another name, and model.model_path to its "
-    "actor/huggingface (of several agents, the path of each of model.lora_configs to its folder "
-    "in actor/adapter)."
+    "To train its model in a new run, set another name, and set model.model_path to the "
+    "checkpoint's actor/huggingface. If it has adapters of several agents, set each path of "
+    "model.lora_configs to a folder in actor/adapter instead."
 )
 MANIFEST = "manifest.json"
 STATE = "state.json"
