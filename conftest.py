@@ -7,11 +7,13 @@ import logging
 import os
 import re
 import signal
+import sys
 from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -36,6 +38,8 @@ if find_spec("trinity_envs_alfworld") is None:  # its engine is compiled: nox -s
 gc.disable()
 
 MESSAGES = Path(__file__).parent / "tests" / "golden" / "messages"
+
+DRAWING = {"test_plots.py", "test_local_run.py"}  # other tests need no picture of their run
 
 PYTHONPATH = os.environ.get("PYTHONPATH", "")  # before a test puts its plugins there
 
@@ -89,6 +93,23 @@ def _log_of_nobody_else() -> Iterator[None]:
     for handler in left:
         logger.removeHandler(handler)
     assert not left, f"left at the logger of trinity: {left}"
+
+
+@pytest.fixture(autouse=True)
+def _plots_are_empty_files(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare the many runs of the tests a quarter of a second of drawing each."""
+    plots = sys.modules.get("trinity.runtime.record.plots")
+    if plots is None or request.path.name in DRAWING:
+        yield
+        return
+    with mock.patch.object(plots, "_draw", _empty_file):
+        yield
+
+
+def _empty_file(path: Path, *_: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -289,6 +289,7 @@ def source_copy(tmp_path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.acceptance
 def test_P066_P069_and_P073_a_file_in_the_tree_and_one_in_trinity_plugins_are_found(
     config_dict, taskset, write_yaml, source_copy, trinity_program
 ) -> None:

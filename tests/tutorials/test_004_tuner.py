@@ -190,6 +190,7 @@ def snapshot(repository: Path) -> Path:
     return repository / "snapshots" / "0123"
 
 
+@pytest.mark.acceptance
 def test_P110_and_P111_the_examples_configuration_is_right_with_both_ids_in_the_cache(
     tmp_path, trinity_program
 ) -> None:

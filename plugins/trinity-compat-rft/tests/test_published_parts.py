@@ -313,6 +313,7 @@ def explored_once(tmp_path):
     return config.check_and_update()
 
 
+@pytest.mark.acceptance
 def test_a_run_is_started_from_python_as_the_tuner_does_without_ray_where_that_is_chosen(
     explored_once,
 ):

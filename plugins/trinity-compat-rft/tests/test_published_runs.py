@@ -123,7 +123,7 @@ def smaller(tmp_path: Path, model: Path, row: dict) -> list[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        name if number % 6 == 0 else pytest.param(name, marks=pytest.mark.acceptance)
+        name if number % 18 == 0 else pytest.param(name, marks=pytest.mark.acceptance)
         for number, name in enumerate(CASES)
     ],
 )

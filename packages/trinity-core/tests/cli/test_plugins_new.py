@@ -33,7 +33,7 @@ def new(*arguments: str):
 #: whose conformance checks train with them
 LEARNING = {"workflow", "reward_fn", "advantage_fn", "policy_loss_fn", "sample_strategy"}
 LEARNING |= {"algorithm"}
-FIRST = {"workflow", "policy_loss_fn", "storage"}  # one of each way to take part
+FIRST = {"workflow", "policy_loss_fn"}  # one that has an engine, one that trains
 
 
 def wheel_of(project, target):
