@@ -15,6 +15,7 @@ from trinity.common.experience import Experience
 from trinity.common.outcome import Outcome
 from trinity.common.workflows import Workflow
 from trinity.errors import DataError, EnvError, RunFailedError, UnknownComponentError
+from trinity.explorer.event_loop import EventLoopThread
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 
@@ -101,6 +102,77 @@ def test_the_place_in_the_workflows_own_file_is_named(world):
 
     assert failure.where.partition(":")[0] == __file__
     assert failure.message.startswith("ValueError: ")
+
+
+def exits_in_async(error):
+    async def run_async(self):
+        raise error
+
+    return type("Wf", (Workflow,), {"run_async": run_async, "__module__": "my_workflows"})
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), SystemExit()])
+def test_sys_exit_while_a_workflow_awaits_is_a_failure_with_its_place_and_no_hang(world, error):
+    made = world(
+        a_task(workflow=exits_in_async(error)),
+        *(a_task(workflow=Good) for _ in range(2)),
+        max_failed_ratio=1.0,
+        max_timeout=30,
+    )
+
+    (failure,) = made.step().failures
+
+    assert failure.outcome is Outcome.WORKFLOW_ERROR
+    assert "sys.exit(" in failure.message
+    assert failure.where.partition(":")[0] == __file__
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError("lost"), type("Own", (BaseException,), {})("lost")]
+)
+def test_an_error_that_is_no_exception_fails_the_rollout_and_not_the_run(world, error):
+    made = world(a_task(workflow=a_workflow(raising(error))), max_failed_ratio=1.0)
+
+    (failure,) = made.step().failures
+
+    assert failure.message.endswith(f"{type(error).__name__}: lost")
+    assert failure.where.partition(":")[0] == __file__
+
+
+def test_ctrl_c_in_a_workflow_still_ends_the_run(world):
+    made = world(a_task(workflow=a_workflow(raising(KeyboardInterrupt()))), max_failed_ratio=1.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        made.step()
+
+
+def test_failures_that_differ_in_an_address_are_alike(world):
+    def run(self):
+        raise ValueError(f"no score: {object()!r}")
+
+    made = world(*(a_task(workflow=a_workflow(run)) for _ in range(3)))
+
+    with pytest.raises(RunFailedError, match="and 2 more runs alike"):
+        made.step()
+
+
+def test_a_workflow_that_blocks_the_event_loop_is_told_once_with_a_remedy(caplog, monkeypatch):
+    monkeypatch.setattr("trinity.explorer.event_loop._LOOP_ANSWERS_WITHIN_S", 0.01)
+    loop, release, began = EventLoopThread(), threading.Event(), threading.Semaphore(0)
+
+    async def blocks():
+        began.release()
+        release.wait(60)
+
+    for _ in range(3):
+        loop.submit(blocks())
+        assert began.acquire(timeout=60)
+        assert loop.replace_if_stuck()
+    release.set()
+    loop.close()
+
+    (told,) = [r.getMessage() for r in caplog.records if "blocks the event loop" in r.getMessage()]
+    assert "asyncio.to_thread" in told
 
 
 def test_a_run_that_hangs_is_given_up_and_its_thread_is_left(world, golden):
@@ -398,6 +470,9 @@ def test_a_failed_instance_is_not_reused(world):
 
     class Breaks(Good):
         can_reset = True
+
+        def reset(self, task):
+            self.task = task
 
         def run(self):
             instances.append(id(self))

@@ -60,9 +60,7 @@ def _each_once(operator: OperatorPort, kept: Sequence[object]) -> list[Experienc
     return rows
 
 
-def without_feedback(
-    metrics: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, RowValues]]:
+def without_feedback(metrics: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, RowValues]]:
     """Return an operator's metrics (Any: of any form), and apart what it says of its tasks.
 
     What stands under the name in another form stays a metric.

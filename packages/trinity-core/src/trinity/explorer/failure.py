@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_FAILURES = 3  # kinds of failure
+_NUMBER = r"0x[0-9a-f]+|\d+"  # or an address
 # Every run would meet these, and repeating helps nobody: the user must change something.
 FATAL = (ConfigError, ConflictError, DataError, PluginError, UnknownComponentError)
 
@@ -152,16 +153,15 @@ def failure_lines(failed: Sequence[tuple[RunFailure, int]]) -> list[str]:
 
 def kind_of_failure(failure: RunFailure) -> tuple[str, ...]:
     """Return what equal failures have in common; numbers in a message may differ."""
-    message = re.sub(r"\d+", "0", failure.message)
+    message = re.sub(_NUMBER, "0", failure.message)
     return failure.outcome.value, failure.plugin, failure.workflow, failure.where, message
 
 
 def _line(alike: Sequence[tuple[RunFailure, int]]) -> str:
     """Return the first failure of a kind, and how many more runs met it."""
     first = alike[0][0]
-    num_others = (
-        sum(count for _, count in alike) - 1
-    )  # a request of several runs fails as one, and names the first
+    # a request of several runs fails as one, and names the first
+    num_others = sum(count for _, count in alike) - 1
     runs = "run" if num_others == 1 else "runs"
     return first.line() + (f" (and {num_others} more {runs} alike)" if num_others else "")
 
@@ -206,7 +206,7 @@ class TracebackLog:
         """
         if failure.is_cut:
             return
-        key = re.sub(r"\d+", "0", f"{failure.plugin} {failure.workflow}\n{text}")
+        key = re.sub(_NUMBER, "0", f"{failure.plugin} {failure.workflow}\n{text}")
         with self._lock:
             self.has_notes = True
             known = self._kinds.get(key)

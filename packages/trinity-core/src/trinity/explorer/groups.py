@@ -238,9 +238,7 @@ class FailureWatch:
         num_missing = max(0, self._num_tasks - len(_counts_by_task(results)))
         first = max(0, len(self._earlier) - num_missing)
         check_failures(
-            results,
-            max_failed_ratio=self._max_failed_ratio,
-            earlier=list(self._earlier)[first:],
+            results, max_failed_ratio=self._max_failed_ratio, earlier=list(self._earlier)[first:]
         )
 
     def is_enough(self, results: Sequence[RolloutResult]) -> bool:

@@ -172,9 +172,9 @@ class Runner:
         """
         try:
             return self._run(attempt)
-        except FATAL:
+        except (*FATAL, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary around one rollout
+        except BaseException as error:  # noqa: BLE001 - the boundary around one rollout
             attempt.traceback = traceback_text(error)
             return failure_of(error, request=attempt.request, attempt=attempt.number)
 
@@ -230,6 +230,7 @@ class Runner:
         key = replace(request.key, attempt=attempt.number, draw=attempt.draw)
         instance = self._pool.take(request.workflow.cls)
         task = replace(self._with_reward_class(request.task), environments=environments)
+        task.raw_task, task.workflow_args = _copied((task.raw_task, task.workflow_args))
         if instance is not None:
             instance.model.begin_run(key, task=task)
             try:
@@ -263,6 +264,13 @@ class Runner:
             return workflow.run()
         attempt.awaited = self._loop.submit(workflow.run_async())
         return attempt.awaited.result()
+
+
+def _copied(value: Any) -> Any:  # Any: of a row
+    """Copy the dicts and lists in it: what a rollout changes in them, no other rollout sees."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    return {k: _copied(v) for k, v in value.items()} if type(value) is dict else value
 
 
 def _is_resettable(workflow: Workflow) -> bool:

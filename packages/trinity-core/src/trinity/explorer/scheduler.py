@@ -238,10 +238,7 @@ class Scheduler:
             attempt, stack = running.attempt, running.slot.stack
             attempt.traceback = stack_text(stack)
             failure = timed_out(
-                attempt.request,
-                attempt=attempt.number,
-                limit_s=self._limits.timeout_s,
-                stack=stack,
+                attempt.request, attempt=attempt.number, limit_s=self._limits.timeout_s, stack=stack
             )
             self._leave(running, failure)
 

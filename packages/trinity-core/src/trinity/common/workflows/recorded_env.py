@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
     from trinity.common.workflows.task import Task
 
-__all__ = [
-    "ENVIRONMENT",
-    "Environments",
-    "Recording",
-    "is_same",
-    "plain",
-    "recorded",
-    "restored",
-]
+__all__ = ["ENVIRONMENT", "Environments", "Recording", "is_same", "plain", "recorded", "restored"]
 
 ENVIRONMENT = "recorded_environment"  # the entry of an experience's info
 LIMIT = 2_000_000  # characters of a run; a longer one is not kept

@@ -36,11 +36,7 @@ class BaseSimpleWorkflow(Workflow):
             cls.needs_reward_fn = is_scored_here and cls.default_reward_fn is None
 
     def __init__(
-        self,
-        *,
-        task: Task,
-        model: ModelWrapper,
-        auxiliary_models: list[Any] | None = None,
+        self, *, task: Task, model: ModelWrapper, auxiliary_models: list[Any] | None = None
     ) -> None:
         super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
         self.reset(task)
