@@ -471,9 +471,6 @@ def test_a_failed_instance_is_not_reused(world):
     class Breaks(Good):
         can_reset = True
 
-        def reset(self, task):
-            self.task = task
-
         def run(self):
             instances.append(id(self))
             if len(instances) == 1:

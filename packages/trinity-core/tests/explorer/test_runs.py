@@ -229,28 +229,6 @@ def test_a_reused_instance_sends_its_requests_as_the_run_it_makes(world):
     assert keys == [("5", 0, 0), ("5", 1, 0), ("5", 2, 0)]
 
 
-def test_an_instance_whose_class_makes_more_in_init_than_reset_undoes_is_not_used_again(world):
-    asked = []
-
-    class Remembers(Tutorial):
-        can_reset = True
-
-        def __init__(self, *, task, model, auxiliary_models=None):
-            super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
-            self.question = task.raw_task["question"]
-
-        def run(self):
-            asked.append(self.question)
-            return super().run()
-
-    tasks = [a_task(workflow=Remembers) for _ in range(3)]
-    for number, task in enumerate(tasks):
-        task.raw_task = {**task.raw_task, "question": f"{number} + 1?"}
-    world(*tasks, runner_per_model=1).step()
-
-    assert asked == ["0 + 1?", "1 + 1?", "2 + 1?"]
-
-
 def test_what_a_rollout_changes_in_its_row_or_arguments_no_other_rollout_sees(world):
     seen = []
 
@@ -278,9 +256,6 @@ def test_an_instance_that_is_not_used_again_is_closed(world):
 
     class OpensAndResets(Opens):
         can_reset = True
-
-        def reset(self, task):
-            self.__init__(task, self.model, self.auxiliary_models)
 
     made = world(*(a_task(workflow=Opens) for _ in range(2)), runner_per_model=1)
     made.step()

@@ -141,9 +141,8 @@ class Workflow(ABC):
         return await asyncio.to_thread(self.run)
 
     def resettable(self) -> bool:
-        """Return ``can_reset``; False where a newer ``__init__`` has no ``reset`` beside it."""
-        defining = next(c for c in type(self).__mro__ if {"__init__", "reset"} & vars(c).keys())
-        return self.can_reset and "reset" in vars(defining)
+        """Return whether ``reset`` may be used; ``can_reset`` unless overridden."""
+        return self.can_reset
 
     @property
     def repeatable(self) -> bool:
