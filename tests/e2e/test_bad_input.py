@@ -38,6 +38,7 @@ PROMISED = {
     "a plugin that misspells a hook": "run_plugin_misspelt_hook",
     "a workflow whose data are missing": "run_workflow_data_missing",
     "a workflow whose check fails": "run_workflow_check_fails",
+    "a workflow without run": "run_workflow_without_run",
     "a workflow that raises": "run_workflow_raises",
     "a workflow that returns nothing": "run_workflow_returns_nothing",
     "a workflow that returns wrong lengths": "run_workflow_returns_wrong_lengths",
@@ -157,6 +158,12 @@ def workflow_check_fails(world: World) -> None:
     world.taskset["workflow_args"] = {"data": 5}
 
 
+def workflow_without_run(world: World) -> None:
+    workflow_data_missing(world)
+    lacks = CHECKS.replace("SimpleWorkflow", "Workflow")
+    world.write("plugins/house.py", lacks.replace("check_arguments(cls", "check(cls"))
+
+
 GIVES_A_WORKFLOW = """
 from trinity.extend import hookimpl
 
@@ -198,6 +205,7 @@ BEFORE_IT_STARTS = [
     batch_cannot_be_cut,
     workflow_data_missing,
     workflow_check_fails,
+    workflow_without_run,
     unwritable,
     plugin_import_failure,
     plugin_dir_import_failure,

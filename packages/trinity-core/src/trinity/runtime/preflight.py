@@ -148,7 +148,7 @@ def check_workflows(stages: Sequence[Config], *, manager: PluginManager) -> None
 
     Raises:
         ConfigError: one of them could run no row; the message lists every problem.
-        PluginError: a workflow failed to look.
+        PluginError: a workflow failed to look, or lacks a method.
     """
     problems = []
     for stage in stages:
@@ -164,7 +164,10 @@ def _problem_of(taskset: TasksetConfig, manager: PluginManager) -> str:
     if not taskset.default_workflow_type:
         return ""  # each row names its own
     component = manager.find("workflow", taskset.default_workflow_type)
-    check = getattr(component.load(), "check_arguments", None)  # a plain function has none
+    check = getattr(cls := component.load(), "check_arguments", None)  # a plain function has none
+    if missing := ", ".join(f"{name}()" for name in getattr(cls, "__abstractmethods__", ())):
+        whose = f"workflow {component.name} ({component.origin})"
+        raise PluginError(f"{whose} cannot be used: it does not define {missing}. Define it.")
     try:
         if check is not None:
             check(taskset.workflow_args)
@@ -186,15 +189,12 @@ def header_lines(stages: Sequence[Config], *, rundir: RunDir, manager: PluginMan
         manager.header(),
         f"run directory {rundir.path}",
     ]
-    lines += dict.fromkeys(_guarantee_line(stage, manager) for stage in _trained(stages))
+    trained = (stage for stage in stages if stage.mode == "both")
+    lines += dict.fromkeys(_guarantee_line(stage, manager) for stage in trained)
     notes: dict[str, None] = {}
     for stage in stages:
         notes.update(dict.fromkeys(stage.notes))
     return lines + [f"note: {note}" for note in notes]
-
-
-def _trained(stages: Sequence[Config]) -> list[Config]:
-    return [stage for stage in stages if stage.mode == "both"]
 
 
 def _guarantee_line(stage: Config, manager: PluginManager) -> str:
