@@ -76,6 +76,9 @@ def trinity_advisors() -> dict[str, ComponentSpec]:
             f"{advisors}.rewards:RewardHacking",
             "training reward up and held-out reward down; one part of the reward decides alone",
         ),
+        "non_finite": ComponentSpec(
+            f"{advisors}.rewards:NonFinite", "metrics of rollouts that are NaN or infinite"
+        ),
         "length": ComponentSpec(
             f"{advisors}.replies:Length", "replies that are cut, or grow because length is paid"
         ),

@@ -188,3 +188,45 @@ def test_without_gradients_there_is_no_learning_rate_to_blame(advisor) -> None:
     steps = [trained(step, kl_loss=0.0, grad_norm=0.0) for step in range(1, 31)]
 
     assert found(advisor(LearningRate), steps) is None
+
+
+def test_a_learning_rate_that_moves_no_weight_is_found_after_five_steps(advisor) -> None:
+    one = advisor(LearningRate, algorithm={"optimizer": {"lr": 0.0}})
+
+    step, advice = found(one, each("lr", [0.0, 0.0, 1e-30, 0.0, 0.0]))
+
+    assert step == 5
+    assert advice.seen == (
+        "the learning rate was at most 1e-30 in steps 1 to 5: steps so small do not change a weight"
+    )
+    assert advice.remedy == (
+        "Raise algorithm.optimizer.lr (now 0; the default is 1e-6), or shorten its warmup "
+        "(lr_warmup_steps)"
+    )
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [[0.0, 0.0, 0.0, 0.0, 1e-9], [1e-6, 1e-9, 0.0, 0.0, 0.0, 0.0, 0.0]],
+    ids=["a warmup", "the end of a schedule"],
+)
+def test_one_that_rises_in_time_or_falls_at_the_end_is_not(advisor, rates) -> None:
+    assert found(advisor(LearningRate), each("lr", rates)) is None
+
+
+@pytest.mark.parametrize(
+    ("coef", "begins"), [(1.0, "The KL coefficient is 1 (0.001 to 0.1 is"), (0.9, "Check the sign")]
+)
+def test_a_heavy_kl_coefficient_is_named_where_the_reward_does_not_rise(
+    advisor, coef, begins
+) -> None:
+    one = advisor(LearningRate, buffer={"total_steps": 26})
+    steps = (
+        trained(seen.step, grad_norm=0.5, kl_coef=coef) if seen.role == "trainer" else seen
+        for seen in flat(0.0)
+    )
+
+    step, advice = found(one, steps)
+
+    assert step == 24
+    assert advice.remedy.startswith(begins)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from trinity_lab.advisors.rewards import RewardHacking
+from itertools import chain
 
-from .conftest import a_row, evaluated, explored, found, trained
+import pytest
+from trinity_lab.advisors.rewards import NonFinite, RewardHacking
+
+from .conftest import a_row, both, evaluated, explored, found, trained
 
 
 def rising(held, *, std=0.0):
@@ -87,3 +89,32 @@ def test_one_that_spans_five_times_the_next_is_not(advisor) -> None:
 
 def test_metrics_that_do_not_add_up_to_the_reward_are_no_parts_of_it(advisor) -> None:
     assert found(advisor(RewardHacking), parts(6.0, total=0.5)) is None
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_a_metric_that_is_nan_in_three_steps_is_found_with_its_name(advisor) -> None:
+    values = [0.5, NAN, 0.5, NAN, NAN]
+    steps = [both(step, **{"score/mean": value}) for step, value in enumerate(values, 1)]
+
+    step, advice = found(advisor(NonFinite), chain.from_iterable(steps))
+
+    assert step == 5
+    assert advice.seen == "the metric rollout/score/mean is nan in steps 2, 4, 5"
+    assert "0/0" in advice.remedy
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        [{"score/mean": NAN}, {"score/mean": NAN}, {"score/mean": 1.0}],
+        [{"score/mean": NAN}, {"other/mean": NAN}, {"third/max": INF}],
+        [{"experience_pipeline/time": NAN}] * 9,
+    ],
+    ids=["two steps", "three metrics once", "a metric of no rollout"],
+)
+def test_others_are_not(advisor, metrics) -> None:
+    steps = [both(step, **one) for step, one in enumerate(metrics, 1)]
+
+    assert found(advisor(NonFinite), chain.from_iterable(steps)) is None

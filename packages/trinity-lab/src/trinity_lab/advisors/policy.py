@@ -22,6 +22,8 @@ _FEWEST, _SPIKE, _SPIKES = 8, 25.0, 3
 _CLIPPED = 0.3
 _STILL_AFTER, _STILL_KL = 20, 1e-5
 _FLAT_AFTER, _FLAT_UNKNOWN = 24, 60  # steps; a quarter of the run, if that is more
+_TOO_SMALL, _SMALL_AFTER = 1e-9, 5  # a float32 weight of 0.02 is rounded to steps of 2e-9
+_HEAVY_KL = 1.0  # coefficient; 0.001 to 0.1 is usual
 
 
 class Collapse(Following):
@@ -157,6 +159,7 @@ class LearningRate(Following):
         total = config.trainer.total_steps or config.buffer.total_steps
         self._flat_after = max(_FLAT_AFTER, total // 4) if total else _FLAT_UNKNOWN
         self._rewards, self._kl, self._norms = Series(), Series(), Series()
+        self._lrs, self._kl_coef = Series(), 0.0
 
     def _look(self, seen: Observation) -> Symptom | None:
         metrics, step = seen.metrics, seen.step
@@ -167,6 +170,10 @@ class LearningRate(Following):
             return None
         self._kl.add(step, metrics.get("actor/kl_loss"))
         self._norms.add(step, metrics.get("actor/grad_norm"))
+        self._lrs.add(step, metrics.get("actor/lr"))
+        self._kl_coef = metrics.get("actor/kl_coef", 0.0)
+        if len(self._lrs) >= _SMALL_AFTER and max(self._lrs.values) < _TOO_SMALL:
+            return self._too_small()
         if len(self._norms) < _STILL_AFTER or self._norms.last(_WINDOW) < 1e-6:
             return None
         return self._still() or self._flat()
@@ -182,6 +189,14 @@ class LearningRate(Following):
             "KL coefficient that holds the policy back",
         )
 
+    def _too_small(self) -> Symptom:
+        return Symptom(
+            seen=f"the learning rate was at most {max(self._lrs.values):.2g} in "
+            f"{self._lrs.since(len(self._lrs))}: steps so small do not change a weight",
+            remedy=f"Raise algorithm.optimizer.lr (now {self._lr:g}; the default is 1e-6), or "
+            "shorten its warmup (lr_warmup_steps)",
+        )
+
     def _flat(self) -> Symptom | None:
         rewards = self._rewards
         half = len(rewards) // 2
@@ -195,6 +210,16 @@ class LearningRate(Following):
             seen=f"the mean reward has not risen in {len(rewards)} steps: "
             f"{rewards.first(half):.3g} in the first half, {rewards.last(half):.3g} in the second "
             f"(noise {noise:.2g}), with gradient norms of {self._norms.last(_WINDOW):.2g}",
-            remedy="Check the sign and the order of rewards, the learning rate, and whether the "
-            "reward depends on the reply; then give it more steps or larger groups",
+            remedy=self._why_flat(),
+        )
+
+    def _why_flat(self) -> str:
+        if self._kl_coef >= _HEAVY_KL:
+            return (
+                f"The KL coefficient is {self._kl_coef:g} (0.001 to 0.1 is usual) and holds the "
+                "policy back: lower kl_coef in algorithm.kl_loss_fn_args or kl_penalty_fn_args"
+            )
+        return (
+            "Check the sign and the order of rewards, the learning rate, and whether the reward "
+            "depends on the reply; then give it more steps or larger groups"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from trinity_lab.advisors.following import Following, Series, Symptom
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _OTHERS = ("reward", "response_length", "prompt_length", "truncated", "time", "api", "judged")
 _PART_WINDOW, _RATIO = 6, 6.0
 _FEWEST_EVALUATIONS, _IN_A_ROW = 3, 2
+_NOT_FINITE = 3  # steps
 _REMEDY = (
     "Read the samples with the highest rewards: what earns them? Correct the reward, or go back to "
     "the best held-out checkpoint (trainer.keep_best) and stop there"
@@ -112,6 +114,34 @@ class RewardHacking(Following):
             "tenth of the answer"
         )
         return Symptom(seen=text, remedy=remedy, shows=self._is_high)
+
+
+class NonFinite(Following):
+    """Finds metrics of workflows and rewards that are NaN or infinite in step after step."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, list[int]] = {}  # by metric
+
+    def _look(self, seen: Observation) -> Symptom | None:
+        if seen.role != "explorer":
+            return None
+        for name, value in seen.metrics.items():
+            if math.isfinite(value) or not name.startswith(("rollout/", "eval/")):
+                continue
+            steps = self._steps.setdefault(name, [])
+            steps.append(seen.step)
+            if len(steps) >= _NOT_FINITE:
+                return _not_finite(name, value, steps)
+        return None
+
+
+def _not_finite(name: str, value: float, steps: list[int]) -> Symptom:
+    return Symptom(
+        seen=f"the metric {name} is {value} in steps {', '.join(map(str, steps))}",
+        remedy="Look where the workflow or the reward function computes it: 0/0 and the mean of "
+        "nothing are NaN, and one such value makes the mean of its step NaN. Leave the metric out "
+        "where it has no value",
+    )
 
 
 def _parts_of(metrics: Mapping[str, float]) -> list[str]:
