@@ -74,9 +74,8 @@ def stop_after_exploring(monkeypatch):
 
 
 @pytest.mark.usefixtures("frozen")
-@pytest.mark.parametrize(
-    "storage", ["frozen_storage", pytest.param("frozen_sieve", marks=pytest.mark.acceptance)]
-)
+@pytest.mark.acceptance
+@pytest.mark.parametrize("storage", ["frozen_storage", "frozen_sieve"])
 def test_what_waits_in_a_storage_is_kept_or_a_resume_is_refused(
     storage, config, write_yaml, stop_after_exploring, golden, capsys
 ) -> None:

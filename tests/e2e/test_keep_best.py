@@ -67,6 +67,7 @@ def check(run_dir, status: str) -> None:
     assert f"evaluations since {NAME}" in status
 
 
+@pytest.mark.acceptance
 def test_the_best_checkpoints_of_a_run_that_collapses_stay(
     trinity, collapsing, run_dir, tmp_path
 ) -> None:

@@ -121,6 +121,7 @@ def test_an_evaluation_without_a_reward_names_the_option_not_a_file_of_its_own(
     assert ".yaml" not in ended.stderr
 
 
+@pytest.mark.acceptance
 def test_a_run_trains_on_the_rollouts_of_another_with_another_reward(
     config_dict, write_yaml, trinity, run_dir, plugin_dir, tmp_path
 ) -> None:

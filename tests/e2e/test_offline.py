@@ -101,6 +101,7 @@ def test_a_second_start_says_that_it_is_finished_and_trains_nothing(run, run_dir
     assert kept == weights
 
 
+@pytest.mark.acceptance
 def test_what_explorers_left_is_trained_once_and_the_run_ends_until_more_steps_are_asked_for(
     run, run_dir, capsys
 ) -> None:

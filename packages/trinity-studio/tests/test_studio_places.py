@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from trinity_studio.studio.document import Document
 
 GIVEN = {"model": {"model_path": "/no/such/model"}, "cluster": {"gpu_per_node": 2}}
@@ -17,6 +18,7 @@ def places_of(node, place: tuple[int, ...] = ()) -> dict[str, tuple[int, ...]]:
     return found
 
 
+@pytest.mark.acceptance
 def test_what_is_told_of_a_field_moves_no_other(draw_studio, told) -> None:
     page = draw_studio()
     before = places_of(page.main)
@@ -52,6 +54,7 @@ def test_a_drawer_stays_the_same_as_its_keys_are_given(draw_studio, told) -> Non
     assert places_of(page.main) == before
 
 
+@pytest.mark.acceptance
 def test_a_batch_that_the_gpus_cannot_share_becomes_what_they_can(draw_studio) -> None:
     page = draw_studio()
     page.number_input(key="w:cluster.gpu_per_node").set_value(7).run()

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent / "stories"))
 from clocked_run import Parts, World, story_of
 from scenarios import Scenario, parse_line
 
-NUM_PLAIN, NUM_BROKEN_OFF, NUM_CHECKED = 100, 12, 36
+NUM_PLAIN, NUM_BROKEN_OFF, NUM_CHECKED = 40, 8, 16
 BATCH = 4
 # What rollout steps leave: a batch, several, a part of one, one that lost runs, anything.
 STEPS = [(4,), (8,), (12,), (2,), (1,), (6,), (3, 4), (4, 5, 9), (0, 1, 4, 10)]

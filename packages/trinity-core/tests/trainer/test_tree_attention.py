@@ -199,6 +199,7 @@ def test_a_model_that_computes_no_tree_is_named(monkeypatch, caplog):
     sharing_trial._found.clear()
 
 
+@pytest.mark.acceptance
 def test_the_trial_of_a_large_model_takes_little_memory():
     sharing_trial._found.clear()
     config = AutoConfig.for_model(
