@@ -190,15 +190,19 @@ def test_without_gradients_there_is_no_learning_rate_to_blame(advisor) -> None:
     assert found(advisor(LearningRate), steps) is None
 
 
-def test_a_learning_rate_that_moves_no_weight_is_found_after_five_steps(advisor) -> None:
+@pytest.mark.parametrize(("highest", "told"), [(0.0, "0"), (1e-30, "at most 1e-30")])
+def test_a_learning_rate_that_moves_no_weight_is_found_after_five_steps(
+    advisor, highest, told
+) -> None:
     one = advisor(LearningRate, algorithm={"optimizer": {"lr": 0.0}})
 
-    step, advice = found(one, each("lr", [0.0, 0.0, 1e-30, 0.0, 0.0]))
+    step, advice = found(one, each("lr", [0.0, 0.0, highest, 0.0, 0.0], rows=[a_row()]))
 
     assert step == 5
     assert advice.seen == (
-        "the learning rate was at most 1e-30 in steps 1 to 5: steps so small do not change a weight"
+        f"the learning rate was {told} in steps 1 to 5: so small a step changes no weight"
     )
+    assert advice.samples == []
     assert advice.remedy == (
         "Raise algorithm.optimizer.lr (now 0; the default is 1e-6), or shorten its warmup "
         "(lr_warmup_steps)"

@@ -190,11 +190,13 @@ class LearningRate(Following):
         )
 
     def _too_small(self) -> Symptom:
+        highest, steps = max(self._lrs.values), self._lrs.since(len(self._lrs))
+        rate = f"at most {highest:.2g}" if highest else "0"
         return Symptom(
-            seen=f"the learning rate was at most {max(self._lrs.values):.2g} in "
-            f"{self._lrs.since(len(self._lrs))}: steps so small do not change a weight",
+            seen=f"the learning rate was {rate} in {steps}: so small a step changes no weight",
             remedy=f"Raise algorithm.optimizer.lr (now {self._lr:g}; the default is 1e-6), or "
             "shorten its warmup (lr_warmup_steps)",
+            shows=lambda _: False,  # no sample is to blame
         )
 
     def _flat(self) -> Symptom | None:
