@@ -74,7 +74,7 @@ def test_an_example_has_a_readme_that_names_hardware_and_number(example) -> None
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(path, marks=[pytest.mark.acceptance] if path.stem == "opmd_math" else [])
+        path if path.stem == "quickstart" else pytest.param(path, marks=pytest.mark.acceptance)
         for path in YAMLS
     ],
     ids=lambda path: path.stem,

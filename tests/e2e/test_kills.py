@@ -181,7 +181,8 @@ LEDGER = "trinity_ledger.ledger:Ledger"
 @pytest.mark.parametrize(
     "kills",
     [
-        [(f"{LEDGER}.claim", 2, "after"), (f"{SAVE}._replace", 2, "before")],
+        [(f"{LEDGER}.claim", 2, "after")],
+        pytest.param([(f"{SAVE}._replace", 2, "before")], marks=pytest.mark.acceptance),
         pytest.param(
             [
                 (f"{LEDGER}.begin_anew", 1, "after"),
