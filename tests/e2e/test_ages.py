@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import trinity
 from trinity.common.config import load_config
+from trinity.common.ports import Observation
 from trinity.monitor.jsonl import read_metrics
+from trinity_lab.advisors.rollouts import staleness_of
 
 MORE = pytest.mark.acceptance  # numbers and storages of which one of the kind is always run
 
@@ -37,3 +39,8 @@ def test_the_oldest_of_two_batches_a_step_has_the_age_that_follows_from_the_styl
     ages = [row["step"] - 1 - row["sample/model_version/min"] for row in rows]
     assert len(ages) == 12
     assert max(ages) == oldest
+    told = [
+        staleness_of(Observation(role="trainer", step=row["step"], metrics=row)) for row in rows
+    ]
+    assert min(ages) <= min(told) <= max(told) <= oldest
+    assert any(told)

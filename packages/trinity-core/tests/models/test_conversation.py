@@ -214,6 +214,7 @@ def test_an_experience_says_which_of_its_tokens_are_of_which_version(scripted, l
         messages = [*messages, said(reply.response_text), MORE]
     assert reply.info["model_version"] == 3
     assert reply.info["version_spans"] == [[0, 3], [2, 5]]
+    assert reply.info["model_version_drift"] == 2
 
     whole = model.convert_messages_to_experience(messages[:-1])
     third = len(engine.requests[2].prompt_token_ids) - whole.prompt_length
@@ -235,5 +236,6 @@ def test_replies_of_different_versions_are_stretches_of_their_conversation(scrip
     assert whole.info == {
         "model_version": 0,
         "version_spans": [[0, 0], [start, 4]],
+        "model_version_drift": 4,
         "reply_names": [[0, "0-0"], [start, "1-0"]],
     }

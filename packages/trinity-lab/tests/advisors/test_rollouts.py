@@ -7,12 +7,13 @@ from trinity_lab.advisors.rollouts import BrokenChats, Failures, Mismatch, Stale
 
 from .conftest import explored, found, trained
 
-DRIFT = "sample/model_version_drift/mean"
+VERSION = "sample/model_version/mean"
 
 
 def gaps(values, *, age=0.0):
+    """Return steps whose samples are so many optimizer steps old; the first one's cannot be."""
     return [
-        trained(step, rollout_logprob_diff=value, **{DRIFT: age})
+        trained(step, rollout_logprob_diff=value, **{VERSION: max(step - 1 - age, 0.0)})
         for step, value in enumerate(values, start=1)
     ]
 
@@ -24,7 +25,7 @@ def test_log_probabilities_that_differ_on_fresh_samples_are_found(advisor, sign)
     assert step == 4  # 3 x 0.07 / 4 = 0.0525
     assert advice.seen == (
         "log-probabilities of rollout and trainer differ by 0.0525 nats a token (steps 1 to 4), "
-        "though the samples are said to be 0.0 steps old"
+        "though the samples are only 0.0 optimizer steps old"
     )
     assert "audit: warn" in advice.remedy
 
@@ -44,21 +45,29 @@ def test_rows_of_a_file_whose_policy_is_unknown_are_left_alone(advisor) -> None:
     assert found(advisor(Mismatch), steps) is None
 
 
+def test_rows_of_a_version_that_the_run_has_not_reached_are_of_another_run(advisor) -> None:
+    steps = [trained(step, rollout_logprob_diff=0.9, **{VERSION: 40.0}) for step in range(1, 31)]
+
+    assert found(advisor(Mismatch), steps) is None
+    assert found(advisor(Staleness), steps) is None
+
+
 def test_samples_of_four_steps_are_found(advisor) -> None:
     ages = [0.0, 2.0, 4.0, 6.0, 4.0]  # the last four: 16 / 4
-    steps = [trained(step, **{DRIFT: age}) for step, age in enumerate(ages, start=1)]
+    steps = [trained(step, **{VERSION: step - 1 - age}) for step, age in enumerate(ages, start=10)]
 
     step, advice = found(advisor(Staleness), steps)
 
-    assert step == 5
+    assert step == 14
     assert advice.seen == (
-        "samples were 4.0 optimizer steps old when they were trained (steps 2 to 5)"
+        "samples were 4.0 optimizer steps old when they were trained (steps 11 to 14)"
     )
     assert "sync_interval" in advice.remedy
+    assert found(advisor(Staleness, mode="train"), steps) is None  # a file of another day
 
 
 def test_younger_ones_are_not(advisor) -> None:
-    steps = [trained(step, **{DRIFT: 3.9}) for step in range(1, 31)]
+    steps = [trained(step, **{VERSION: step - 1 - 3.9}) for step in range(5, 31)]
 
     assert found(advisor(Staleness), steps) is None
 

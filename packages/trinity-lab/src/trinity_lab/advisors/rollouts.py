@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trinity_lab.advisors.following import Following, Series, Symptom
 
 if TYPE_CHECKING:
+    from trinity.common.config import Config
     from trinity.common.ports import Observation
 
 _WINDOW = 4
@@ -15,7 +16,6 @@ _GAP, _GAP_WHEN_OLD = 0.05, 0.5  # nats a token
 _OLD = 4.0  # optimizer steps
 _FAILED = 0.1  # of the runs
 _FEW_CHATS, _FEWEST_CHATS = 0.9, 50
-_DRIFT = "sample/model_version_drift"
 _BROKEN = "rollout/api/broken_"
 
 
@@ -29,7 +29,7 @@ class Mismatch(Following):
         if seen.role != "trainer":
             return None
         gap = seen.metrics.get("actor/rollout_logprob_diff")
-        if not self._ages.add(seen.step, seen.metrics.get(f"{_DRIFT}/mean")):
+        if not self._ages.add(seen.step, staleness_of(seen)):
             return None  # rows of a file that another run sampled: a difference is expected
         if not self._gaps.add(seen.step, None if gap is None else abs(gap)):
             return None
@@ -39,7 +39,7 @@ class Mismatch(Following):
         return Symptom(
             seen=f"log-probabilities of rollout and trainer differ by "
             f"{self._gaps.last(_WINDOW):.3g} nats a token ({self._gaps.since(_WINDOW)}), though "
-            f"the samples are said to be {self._ages.last(_WINDOW):.1f} steps old",
+            f"the samples are only {self._ages.last(_WINDOW):.1f} optimizer steps old",
             remedy="Check that weights arrive (audit: warn), that temperature, dtype and "
             "quantization of the engine are the trainer's, and that tokens which the model did not "
             "sample are masked; algorithm.rollout_correction weighs what remains",
@@ -49,13 +49,14 @@ class Mismatch(Following):
 class Staleness(Following):
     """Finds samples that are many optimizer steps old when they are trained."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
         self._ages = Series()
+        self._is_offline = config.mode == "train" and not config.is_standalone
 
     def _look(self, seen: Observation) -> Symptom | None:
-        if seen.role != "trainer":
+        if seen.role != "trainer" or self._is_offline:
             return None
-        self._ages.add(seen.step, seen.metrics.get(f"{_DRIFT}/mean"))
+        self._ages.add(seen.step, staleness_of(seen))
         if len(self._ages) < _WINDOW or self._ages.last(_WINDOW) < _OLD:
             return None
         return Symptom(
@@ -64,6 +65,20 @@ class Staleness(Following):
             remedy="Lower synchronizer.sync_interval or sync_offset, add rollout engines, or use "
             "sample_strategy: staleness_control",
         )
+
+
+def staleness_of(seen: Observation) -> float | None:
+    """Return the mean off-policy steps of the samples of an optimizer step.
+
+    Step s trains the policy of version s - 1.
+
+    Returns:
+        None: the version that sampled them is unknown, or is one that this run has not reached.
+    """
+    version = seen.metrics.get("sample/model_version/mean")
+    if version is None or version > seen.step - 1:
+        return None
+    return seen.step - 1 - version
 
 
 class Failures(Following):

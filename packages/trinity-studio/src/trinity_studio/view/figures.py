@@ -32,7 +32,7 @@ _CHARTS: tuple[tuple[str, str, str, tuple[str, ...], float], ...] = (
     ("KL from the rollout's policy", "mean", _T, ("actor/ppo_kl", "actor/kl_loss"), 1e-3),
     ("entropy", "nats a token", _T, ("actor/entropy_loss", "actor/entropy"), 0.01),
     ("gradient norm", "", _T, ("actor/grad_norm",), 1e-3),
-    ("age of samples", "versions, mean", _T, ("sample/model_version_drift/mean",), 1),
+    ("staleness", "off-policy steps, mean", _T, ("age/mean",), 1),
     ("failed runs", "of a step, left out", _E, ("rollout/failed_runs",), 1),
     ("rollout against trainer", "difference of log-probabilities", _T,
      ("actor/rollout_logprob_diff",), 1e-3),

@@ -161,7 +161,7 @@ def version_info(spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
     >>> version_info([(0, 4)])
     {'model_version': 4}
     >>> version_info([(0, 4), (9, 5)])
-    {'model_version': 4, 'version_spans': [[0, 4], [9, 5]]}
+    {'model_version': 4, 'version_spans': [[0, 4], [9, 5]], 'model_version_drift': 1}
 
     Args:
         spans: the first token of each stretch behind the prompt, and its version.
@@ -169,6 +169,7 @@ def version_info(spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
     info: dict[str, Any] = {"model_version": min(version for _, version in spans)}
     if len(spans) > 1:
         info["version_spans"] = [list(span) for span in spans]
+        info["model_version_drift"] = max(spans, key=lambda one: one[1])[1] - info["model_version"]
     return info
 
 
