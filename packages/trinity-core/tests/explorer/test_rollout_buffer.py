@@ -8,8 +8,7 @@ import random
 import pytest
 from trinity.common.experience import EID
 from trinity.common.sync_policy import Consume, SyncPolicy
-from trinity.explorer.group_names import has_ended
-from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState
+from trinity.explorer.rollout_buffer import RolloutBuffer, UnitState, has_ended
 
 
 def of_groups(*, batch=2, max_active=4, window=1):

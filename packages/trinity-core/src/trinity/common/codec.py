@@ -12,16 +12,15 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.columns import TENSORS, joined_column, pack, unpack
+from trinity.common.columns import TENSORS, columns_of, pack, unpack
 from trinity.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from trinity.common.columns import Column
     from trinity.common.experience import Experience
 
-__all__ = ["VERSION", "columns_of", "from_bytes", "to_bytes"]
+__all__ = ["VERSION", "from_bytes", "to_bytes"]
 
 MAGIC = b"TRINITYX"
 VERSION = 2
@@ -81,15 +80,6 @@ def from_bytes(data: bytes, *, make: Callable[[dict[str, Any]], Experience]) -> 
         raise DataError(
             f"these experiences are damaged: {error}. Write them anew; nothing of them was read."
         ) from error
-
-
-def columns_of(experiences: Sequence[Experience]) -> dict[str, Column]:
-    """Return the tensors of all of them; returns that are the advantages are the same column."""
-    joined = {name: joined_column(experiences, name) for name in TENSORS}
-    columns = {name: column for name, column in joined.items() if column is not None}
-    if "returns" in columns and columns["returns"].is_same(columns.get("advantages")):
-        columns["returns"] = columns["advantages"]
-    return columns
 
 
 def _row(experience: Experience, *, is_strict: bool) -> dict[str, Any]:

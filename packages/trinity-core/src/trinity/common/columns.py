@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-__all__ = ["TENSORS", "Column", "joined_column", "pack", "unpack"]
+__all__ = ["TENSORS", "Column", "columns_of", "joined_column", "pack", "unpack"]
 
 
 TENSORS = (
@@ -219,6 +219,15 @@ def _unpacked(
         times[(np.cumsum(stored) - stored)[once]] = np.maximum(sizes[once], 0)
         values = np.repeat(values, times)
     return Column(values, sizes), start + num_bytes
+
+
+def columns_of(experiences: Sequence[Experience]) -> dict[str, Column]:
+    """Return the tensors of all of them; returns that are the advantages are the same column."""
+    joined = {name: joined_column(experiences, name) for name in TENSORS}
+    columns = {name: column for name, column in joined.items() if column is not None}
+    if "returns" in columns and columns["returns"].is_same(columns.get("advantages")):
+        columns["returns"] = columns["advantages"]
+    return columns
 
 
 def joined_column(experiences: Sequence[Experience], name: str) -> Column | None:

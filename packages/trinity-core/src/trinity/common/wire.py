@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.codec import columns_of
-from trinity.common.columns import TENSORS
+from trinity.common.columns import TENSORS, columns_of
 from trinity.common.experience import Experience
 from trinity.errors import DataError
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trinity.explorer.explorer import Explorer, ExploreResult, RequestRunner
 from trinity.explorer.finish import without_cut_runs
 from trinity.explorer.group_metrics import GroupMetrics, StepMetrics
-from trinity.explorer.group_names import name_of_group
 from trinity.explorer.groups import experiences_of, is_cut, kept_groups
+from trinity.explorer.rollout_buffer import name_of_group
 from trinity.explorer.stragglers import SlowGroups
 
 if TYPE_CHECKING:

@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trinity.common.ports import RunKey
 from trinity.common.wire import Packet, encode
-from trinity.explorer.requests import RolloutResult, restored_request
+from trinity.explorer.requests import RolloutRequest, RolloutResult, sliced, workflow_info
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trinity.common.outcome import RunFailure
-    from trinity.common.workflows import Task
-    from trinity.explorer.requests import RolloutRequest
+    from trinity.common.workflows import Task, Workflow
+    from trinity.explorer.requests import WorkflowInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +54,20 @@ class PackedRequests:
             )
         )
 
-    def unpacked(self) -> list[RolloutRequest]:
-        """Return the requests, their workflows looked up in this process.
+    def unpacked(
+        self, find: Callable[[str | type[Workflow]], WorkflowInfo] = workflow_info
+    ) -> list[RolloutRequest]:
+        """Return the requests, their workflows looked up in this process by ``find``.
 
         Raises:
             UnknownComponentError: no workflow has that name here.
         """
         return [
-            restored_request(
-                group.task, batch=group.batch, number=group.number, run=run, num_runs=num_runs
+            RolloutRequest(
+                task=sliced(group.task, batch=group.batch, number=group.number, num_runs=num_runs),
+                workflow=find(group.task.workflow),
+                key=RunKey(batch=group.batch, task=group.number, run=run),
+                num_runs=num_runs,
             )
             for group in self.groups
             for run, num_runs in group.calls

@@ -75,7 +75,7 @@ def requests_of(
     size = min(total, max_repeat_times or total) if workflow.cls.can_repeat else 1
     return [
         RolloutRequest(
-            task=_sliced(task, batch=batch, number=number, num_runs=min(size, total - first)),
+            task=sliced(task, batch=batch, number=number, num_runs=min(size, total - first)),
             workflow=workflow,
             key=RunKey(batch=batch, task=number, run=first),
             num_runs=min(size, total - first),
@@ -84,23 +84,12 @@ def requests_of(
     ]
 
 
-def restored_request(
-    task: Task, *, batch: str, number: int, run: int, num_runs: int
-) -> RolloutRequest:
-    """Return a request that was made in another process; ``task`` is that of any of its group."""
-    return RolloutRequest(
-        task=_sliced(task, batch=batch, number=number, num_runs=num_runs),
-        workflow=workflow_info(task.workflow),
-        key=RunKey(batch=batch, task=number, run=run),
-        num_runs=num_runs,
-    )
-
-
 def by_order(results: Sequence[RolloutResult]) -> list[RolloutResult]:
     return sorted(results, key=lambda result: result.request.key)
 
 
-def _sliced(task: Task, *, batch: str, number: int, num_runs: int) -> Task:
+def sliced(task: Task, *, batch: str, number: int, num_runs: int) -> Task:
+    """Return the task as a call of so many of its runs gets it."""
     return replace(
         task,
         batch_id=batch,

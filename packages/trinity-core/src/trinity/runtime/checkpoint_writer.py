@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from trinity.explorer.group_names import has_ended, names_of_ended
+from trinity.explorer.rollout_buffer import has_ended, names_of_ended
 from trinity.runtime.record.checkpoint import CheckpointStore, write_weights
 from trinity.runtime.record.records import write_record
 from trinity.runtime.record.rundir import EXPLORER_STATE

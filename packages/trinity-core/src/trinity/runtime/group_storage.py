@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Storage
 from trinity.errors import PluginError, TrinityError
-from trinity.explorer.group_names import group_of
+from trinity.explorer.rollout_buffer import group_of
 from trinity.runtime.plugin_adapter import abilities_in
 
 if TYPE_CHECKING:

@@ -247,7 +247,7 @@ def test_what_keeps_a_group_from_beginning_arrives_as_itself(
     assert stuck.arrived.wait(LIMIT_S)
     time.sleep(0.5)  # the runner is asked for ends, and has none
 
-    def refuses(packed):
+    def refuses(packed, find):
         raise UnknownComponentError("no workflow is called asking")
 
     monkeypatch.setattr(rollout_worker.PackedRequests, "unpacked", refuses)

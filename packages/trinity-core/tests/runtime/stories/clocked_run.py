@@ -18,7 +18,7 @@ from typing import Any
 from trinity.common.config import Config
 from trinity.common.sync_policy import policy_of
 from trinity.explorer.explorer import ExploreResult
-from trinity.explorer.group_names import has_ended
+from trinity.explorer.rollout_buffer import has_ended
 from trinity.runtime.group_storage import GroupSink
 from trinity.runtime.loop import Interrupted, Loop
 from trinity.runtime.record.progress import read_progress, read_rollouts

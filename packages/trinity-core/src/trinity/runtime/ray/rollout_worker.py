@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from trinity.common.models.chat_format import ChatFormat
@@ -17,6 +18,7 @@ from trinity.common.models.model import ModelWrapper
 from trinity.common.sync_policy import policy_of
 from trinity.errors import WorkerLostError
 from trinity.explorer.packing import PackedRequests, PackedResults
+from trinity.explorer.requests import workflow_info
 from trinity.explorer.scheduler_builder import build_scheduler
 from trinity.extend import get_manager
 from trinity.runtime.assembly import make_endpoints
@@ -52,6 +54,7 @@ class RolloutWorker:
         self._session = ""  # of the dispatcher that is served
         self._ended: list[tuple[int, PackedResults]] = []  # of this session, and not told yet
         self._busy_s = 0.0  # that was told of
+        self._find = lru_cache(maxsize=64)(workflow_info)
         worker = find_worker(namespace, engine)
         policy = RestartPolicy.of_rollout_worker(sync_timeout=config.synchronizer.sync_timeout)
         if any(not one.external_model_config.enable for one in config.explorer.auxiliary_models):
@@ -101,7 +104,10 @@ class RolloutWorker:
             self._engine.expect_new_weights()
             try:
                 self._scheduler.begin_all(
-                    [((session, number), packed.unpacked()) for number, packed in requests]
+                    [
+                        ((session, number), packed.unpacked(self._find))
+                        for number, packed in requests
+                    ]
                 )
             except BaseException as error:  # noqa: BLE001 -- raised by `ended`
                 self._scheduler.stop(error)
