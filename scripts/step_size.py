@@ -1,7 +1,8 @@
-"""Say how much code there is, and how much of it one training step runs through.
+r"""Say how much code there is, and how much of it one training step runs through.
 
     python scripts/step_size.py [--source CHECKOUT ...] [--ray] [--json]
-    python scripts/step_size.py --ray --set synchronizer.sync_style=fully_async --steps 10
+    python scripts/step_size.py --ray --set synchronizer.sync_style=fully_async --steps 10 \
+        --set advisors.length=off
 
 Counted of the files that end in ``.py``:
 
@@ -23,7 +24,8 @@ sync, the rollouts, the train step, what is written. All threads and all process
   the command (over Ray: from the actor's method) down.
 
 Two runs agree. Over Ray a timer of a watchdog may add a file or two. Where rollouts overlap with
-training, one step need not hold both: ``--steps 10`` keeps the window open for ten train steps.
+training, one step need not hold both: ``--steps 10`` keeps the window open for ten train steps. In
+these, the advisor ``length`` would speak once, which is no part of a step.
 
 Each ``--source`` is a column: a checkout whose sources are measured in place of this one's, with
 this one's configuration. The packages they need must be installed.
