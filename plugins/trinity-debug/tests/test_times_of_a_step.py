@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
-from trinity_debug.step_times import step_times
+import trinity
+from trinity_debug.step_times import _SIDES, step_times
 
 
 def test_of_a_step_in_which_weights_moved_twice_both_parts_count() -> None:
@@ -33,3 +37,15 @@ def test_of_groups_in_flight_the_sides_overlap() -> None:
 
     assert times is not None
     assert times.step_s == pytest.approx(sum(times.sides.values()) - times.beside_s)
+
+
+def test_each_time_that_the_trainer_measures_has_a_row_and_no_row_is_of_another() -> None:
+    core = Path(trinity.__file__).parent
+    text = "\n".join(path.read_text(encoding="utf-8") for path in core.rglob("*.py"))
+    measured = {f"time/{name}_s" for name in re.findall(r'\bwatch\("(\w+)"\)', text)}
+    written = measured | set(re.findall(r'"(time/\w+_s)"', text))
+
+    read = {name for *_, members in _SIDES for _, name, _ in members if name}
+
+    assert len(measured) > 6
+    assert measured <= read <= written

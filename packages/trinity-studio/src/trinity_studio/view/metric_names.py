@@ -14,7 +14,7 @@ __all__ = ["CHOSEN", "metric_groups"]
 
 #: those that come first, by the beginning of their names
 CHOSEN = (
-    "rollout/reward/mean", "rollout/invalid", "actor/loss", "actor/ppo_kl", "actor/kl_loss",
+    "rollout/reward/mean", "actor/loss", "actor/ppo_kl", "actor/kl_loss",
     "actor/entropy", "actor/grad_norm", "rollout/response_length/mean", "rollout/failed_runs",
 )  # fmt: skip
 _NO_METRICS = {"step", "role"}
