@@ -158,6 +158,24 @@ def test_runs_on_the_same_tasks_are_paired(call, a_run) -> None:
     assert "one seed says nothing about the spread of seeds" in said
 
 
+@pytest.mark.parametrize("command", ["compare", "export", "eval", "rescore"])
+def test_a_folder_of_runs_is_not_taken_for_one_of_them(command, call, a_run, tmp_path) -> None:
+    for name, value in (("a", 0.25), ("b", 0.75)):
+        run = a_run(name, value)
+        record = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps({**record, "stage": ""}, indent=2))
+    options = {
+        "export": ["--to", tmp_path / "to"],
+        "eval": ["--data", tmp_path / "a/run.json"],
+        "rescore": ["--reward", "accuracy_reward"],
+    }
+
+    result = call(command, tmp_path, *options.get(command, []))
+
+    assert result.exit_code == 1
+    assert f"has the runs {tmp_path / 'a'}, {tmp_path / 'b'}. Name" in str(result.exception)
+
+
 def test_runs_that_are_not_finished_are_left_out_and_named(call, a_run) -> None:
     runs = [a_run("a", 0.4), a_run("b", 0.9, seed=1, status="failed")]
 

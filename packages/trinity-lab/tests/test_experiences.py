@@ -99,6 +99,28 @@ def test_json_lines_and_parquet_hold_the_same_rows(with_words, tmp_path) -> None
 
 
 @pytest.mark.parametrize(
+    ("task", "found"),
+    [
+        ("1/0", ["1/0-judge/0/0", "1/0-solver/0/0", "1/0-solver/1/0"]),
+        ("1/0/1", ["1/0-solver/1/0"]),
+        ("1/0-judge", ["1/0-judge/0/0"]),
+        ("1", ["1/0-judge/0/0", "1/0-solver/0/0", "1/0-solver/1/0", "1/10-solver/0/0"]),
+    ],
+)
+def test_a_task_is_found_in_the_groups_of_all_its_agents(task, found, tmp_path) -> None:
+    groups = [("0-judge", 0), ("0-solver", 0), ("0-solver", 1), ("10-solver", 0)]
+    rows = [
+        Experience(tokens=[0, 1], prompt_length=1, eid=EID(batch=1, task=group, run=run))
+        for group, run in groups
+    ]
+    SampleLog(tmp_path, limit=10**6).trained(1, rows)
+
+    shown = call(tmp_path, "--task", task, "--format", "jsonl")
+    eids = [json.loads(line)["eid"] for line in shown.stdout.splitlines()]
+    assert sorted(eids) == found
+
+
+@pytest.mark.parametrize(
     ("options", "part"),
     [
         (["--step", "9"], "has samples of the steps 1 to 2, not of step 9"),

@@ -81,6 +81,46 @@ def test_a_failed_run_says_why_and_nothing_of_processes(run_dir, capsys) -> None
     assert "DataError: no room" in said
 
 
+def test_the_newest_evaluation_is_told_with_the_one_before_training(run_dir, capsys) -> None:
+    directory = run_dir(status="finished")
+    metric = "eval/held_out/reward/mean@4"
+    rows = [
+        {"step": step, "role": "explorer", metric: value}
+        for step, value in ((0, 0.125), (3, 0.5), (4, None))
+    ]
+    with (directory / "monitor/metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+    status(directory)
+
+    assert f"  {metric} 0.500 after step 3 (0.125 after step 0)\n" in capsys.readouterr().out
+
+
+def test_a_run_that_only_evaluates_is_told_without_steps_and_checkpoints(run_dir, capsys) -> None:
+    directory = run_dir(mode="bench", status="finished")
+    metrics = {"step": 0, "role": "explorer", "bench/test/reward/mean@4": 0.75}
+    (directory / "monitor/metrics.jsonl").write_text(json.dumps(metrics) + "\n")
+
+    status(directory)
+
+    said = capsys.readouterr().out
+    assert "run: finished (last metrics" in said
+    assert "  bench/test/reward/mean@4 0.750\n" in said
+    assert "checkpoint" not in said
+
+
+def test_of_a_folder_of_runs_each_run_is_told(run_dir, tmp_path, capsys) -> None:
+    one = run_dir(status="finished", train_steps=7).rename(tmp_path / "one")
+    other = run_dir(status="failed", error="DataError: no room").rename(tmp_path / "other")
+
+    status(tmp_path)
+
+    said = capsys.readouterr().out
+    assert said.index(f"run directory {one}\n") < said.index(f"run directory {other}\n")
+    assert "train step 7" in said
+    assert "no room" in said
+
+
 def test_a_folder_without_a_run_is_named(tmp_path) -> None:
     with pytest.raises(ConfigError, match="holds no run"):
         status(tmp_path)
@@ -111,7 +151,7 @@ def test_a_part_of_a_run_that_failed_is_no_run_that_did_not_start(run_dir) -> No
 
 
 def test_a_run_with_stages_is_shown_stage_by_stage(run_dir, capsys) -> None:
-    stage = run_dir(status="finished", train_steps=7)
+    stage = run_dir(status="finished", stage="run", train_steps=7)
 
     status(stage.parent)
 

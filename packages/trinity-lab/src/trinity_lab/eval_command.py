@@ -7,6 +7,7 @@ import re
 import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from trinity.common.secret_names import MASK
 from trinity.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from trinity.common.config import Config
 
@@ -32,7 +33,15 @@ _SAMPLING = (  # keys of `model` that a model without a run shares with the othe
     *("custom_chat_template", "chat_template_path"),
 )
 _FILE = "eval.yaml"
-
+_AS_IN_RUN = (
+    "What is not given by --workflow, --reward and --set is as in the first run of these models "
+    "that has tasks."
+)
+_NO_RUN = (
+    "None of these models is a checkpoint of a run that says how to evaluate it. Name the reward "
+    "with --reward, a workflow with --workflow, and the columns of the file with --set "
+    "buffer.explorer_input.eval_tasksets.0.format.prompt_key=COLUMN and ...response_key=COLUMN."
+)
 
 _Tasks = Annotated[
     list[str] | None,
@@ -87,12 +96,12 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
 
     from trinity_lab.harness import Benchmarks
     from trinity_lab.merged_adapter import refuse_agents
-    from trinity_lab.models import find_model
+    from trinity_lab.models import find_models
 
     if data is None and not tasks:
         raise typer.BadParameter("name a file with --data, or a benchmark with --tasks")
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or []))
-    found = [find_model(word) for word in models]
+    found = find_models(models)
     for model in found:
         refuse_agents(model)
     benchmarks = Benchmarks(tasks=tasks or [], include=task_files, limit=limit, has_chat=chat)
@@ -102,9 +111,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
         taskset = _taskset(found, data=data, workflow=workflow, reward=reward, repeat=repeat)
         for place, name in enumerate(_names(found, data.stem)):
             model = _like_others(found[place], found)
-            with _explained():
-                config = _config(model, taskset, name=name, root=to, overrides=settings or [])
-                directory = _bench(config, local=local)
+            named = partial(_config, model, taskset, root=to, overrides=settings or [])
+            with _explained(has_run=any(map(_tasksets, found))):
+                directory = _bench(named, name, local=local)
             scores = _scores(directory, repeat=repeat, passes_at=passes_at)
             rows[place] = (found[place], directory, scores)
     for (model, _, scores), name in zip(rows, _names(found, "lm-eval"), strict=True):
@@ -162,22 +171,20 @@ def _like_others(model: Model, models: Sequence[Model]) -> Model:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(*, has_run: bool) -> Iterator[None]:
     """Name the options of this command, not the file that it wrote for the run, in an error."""
+    rest = _AS_IN_RUN if has_run else _NO_RUN
     try:
         yield
     except ConfigError as error:
         text = re.sub(rf"\S*/{_FILE}(:\d+)?", "the evaluation", str(error))
         if text == str(error):
             raise
-        raise ConfigError(
-            f"{text}\n  What is not given by --workflow, --reward and --set is as in the first run "
-            f"of these models that has tasks."
-        ) from error
+        raise ConfigError(f"{text}\n  {rest}") from error
 
 
 def _config(
-    model: Model, taskset: dict[str, Any], *, name: str, root: Path, overrides: Sequence[str]
+    model: Model, taskset: dict[str, Any], name: str, *, root: Path, overrides: Sequence[str]
 ) -> Config:
     """Return the configuration of one evaluation.
 
@@ -188,19 +195,13 @@ def _config(
     from trinity.common.config.explanation import load_or_explain
 
     sections = {key: dict(model.settings.get(key, {})) for key in _FROM_RUN}
-    sections["model"] |= {
-        "model_path": model.path, "lora_configs": None
-    }  # fmt: skip
+    sections["model"] |= {"model_path": model.path, "lora_configs": None}
     sections["model"].pop("critic_model_path", None)  # nobody trains
     given = sections["explorer"]
     rollout = dict(given.get("rollout_model") or {})
     sections["explorer"] = {
         "rollout_model": rollout | {"model_path": None},
-        **{
-            key: sections["explorer"][key]
-            for key in ("max_timeout",)
-            if key in sections["explorer"]
-        },
+        **({"max_timeout": given["max_timeout"]} if "max_timeout" in given else {}),
     }
     config = {
         **sections,
@@ -235,10 +236,13 @@ def _names(models: Sequence[Model], prefix: str) -> list[str]:
     return names
 
 
-def _bench(config: Config, *, local: bool) -> Path:
+def _bench(config_named: Callable[[str], Config], name: str, *, local: bool) -> Path:
     from rich.console import Console
     from trinity.runtime.run import run
 
+    from trinity_lab.evaluation_folder import with_own_folder
+
+    config = with_own_folder(config_named, name)
     directory: Path = run(config, local=local, console=Console(stderr=True)).directory
     return directory
 

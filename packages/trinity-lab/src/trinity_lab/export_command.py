@@ -44,14 +44,11 @@ def export(
 
     from trinity_lab.merged_adapter import check_adapter, write_merged
     from trinity_lab.model_card import UNKNOWN, card_of
-    from trinity_lab.models import find_model
+    from trinity_lab.models import find_models
 
-    model = find_model(str(checkpoint))
+    (model,) = find_models([str(checkpoint)])
     if model.checkpoint is None:
-        there = ", ".join(sorted(one.name for one in checkpoint.parent.glob("global_step_*")))
-        beside = f" Beside it there are: {there}." if there else ""
-        message = f"{checkpoint} is no checkpoint of a run. Name a folder global_step_N.{beside}"
-        raise ConfigError(message)
+        raise ConfigError(f"{checkpoint} is no checkpoint of a run. Name a folder global_step_N.")
     check_model(model.checkpoint.huggingface)
     check_adapter(model, adapter)
     _check_empty(to)

@@ -21,6 +21,8 @@ from trinity.common.experience import Experience
 from trinity.errors import ConfigError, DataError, TrinityError
 from trinity.runtime.record.rundir import with_stages
 
+from trinity_lab.run_folders import runs_inside
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -76,6 +78,7 @@ class KeptRun:
             shown = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise ConfigError(
                 f"{found} holds no run whose settings can be read: config.yaml: {shown}."
+                f"{runs_inside(found)}"
             ) from error
         return cls(directory=found, settings=settings, config=config)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from trinity.common.config.kept import kept_settings
 from trinity.errors import ConfigError
 from trinity.runtime.record.checkpoint import Checkpoint, CheckpointStore
 from trinity.runtime.record.rundir import with_stages
+
+from trinity_lab.run_folders import runs_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +54,67 @@ def find_model(word: str) -> Model:
     checkpoint = _checkpoint_of(path)
     if checkpoint is not None:
         run = checkpoint.path.parent
+        settings = _settings(run)
         return Model(
-            label=f"{run.name}/{checkpoint.path.name}",
+            label="/".join([*_own_folders(run, settings), checkpoint.path.name]),
             path=str(checkpoint.huggingface),
             checkpoint=checkpoint,
             run=run,
-            settings=_settings(run),
+            settings=settings,
         )
     if not (path / "config.json").exists():
         raise ConfigError(
             f"{word} holds no model: it is neither a checkpoint (global_step_N), nor a run "
-            f"directory with one, nor a folder with config.json."
+            f"directory with one, nor a folder with config.json.{runs_inside(path)}"
         )
     return Model(label=path.name, path=str(path), checkpoint=None, run=None, settings={})
+
+
+def find_models(words: Sequence[str]) -> list[Model]:
+    """Return the models that words of a command name, with a label of its own for each.
+
+    Raises:
+        ConfigError: a folder holds no model, or is not there.
+    """
+    for word in words:
+        _refuse_lost_folder(Path(word))
+    return _told_apart([find_model(word) for word in words])
+
+
+def _refuse_lost_folder(path: Path) -> None:
+    """Hold that a word that names no folder may be a Hugging Face id: ``NAME``, ``OWNER/NAME``.
+
+    Raises:
+        ConfigError: it has more parts, or its first one is a folder with checkpoints or runs.
+    """
+    there = [] if path.exists() else CheckpointStore(path.parent).all()
+    runs = "" if path.exists() or path.parent == Path() else runs_inside(path.parent)
+    if path.exists() or not (there or runs or len(path.parts) > 2 or path.is_absolute()):
+        return
+    names = ", ".join(one.path.name for one in there)
+    beside = f" Beside it there are: {names}." if there else ""
+    raise ConfigError(f"there is no folder {path}, seen from {Path.cwd()}.{beside}")
+
+
+def _told_apart(models: list[Model]) -> list[Model]:
+    """Return the models; of different ones with one label, each with a folder more in its label."""
+    paths: dict[str, set[str]] = {}
+    for one in models:
+        paths.setdefault(one.label, set()).add(one.path)
+    longer = [_with_longer_label(one) if len(paths[one.label]) > 1 else one for one in models]
+    return models if longer == models else _told_apart(longer)
+
+
+def _with_longer_label(model: Model) -> Model:
+    folder = model.checkpoint.path if model.checkpoint is not None else Path(model.path)
+    count = len(Path(model.label).parts) + 1
+    return replace(model, label="/".join(folder.parts[-count:]))
+
+
+def _own_folders(run: Path, settings: dict[str, Any]) -> tuple[str, ...]:
+    """Return the last folders of a run's path; a stage, named RUN/STAGE, has two of its own."""
+    count = 1 + str(settings.get("name", "")).count("/")
+    return run.parts[-count:]
 
 
 def _checkpoint_of(path: Path) -> Checkpoint | None:

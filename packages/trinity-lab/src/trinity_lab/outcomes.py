@@ -18,6 +18,7 @@ from trinity.runtime.record.evaluation_samples import evaluation_files
 from trinity.runtime.record.rundir import with_stages
 from trinity.runtime.record.sample_files import find_blocks, read_rows
 
+from trinity_lab.run_folders import holds_run, runs_inside
 from trinity_lab.sweep_files import read_sweep
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def run_directories(given: Iterable[Path]) -> list[Path]:
         if sweep is None:
             found.append(_of_stage(path))
         else:  # those that have not begun are told as not finished
-            found += [_of_stage(one) if _holds_run(one) else one for one in sweep.directories]
+            found += [_of_stage(one) if holds_run(one) else one for one in sweep.directories]
     return list(dict.fromkeys(found))
 
 
@@ -100,7 +101,7 @@ def read_outcome(directory: Path, *, metric: str = "") -> Outcome:
 
 def is_finished(directory: Path) -> bool:
     """Return whether a run is at its end; False too where it has not begun."""
-    return _holds_run(directory) and _status(directory)["status"] == "finished"
+    return holds_run(directory) and _status(directory)["status"] == "finished"
 
 
 def differing_settings(outcomes: Sequence[Outcome]) -> tuple[list[str], list[str]]:
@@ -147,14 +148,10 @@ def rewards_of_tasks(file: EvaluationFile, *, name: str = "reward") -> dict[str,
 def _of_stage(path: Path) -> Path:
     if not path.exists():
         raise ConfigError(f"there is no run directory {path}. Name those that exist, or a sweep.")
-    if not _holds_run(path):
-        raise ConfigError(f"{path} holds no run: it has neither run.json nor bench.json.")
+    if not holds_run(path):
+        inside = runs_inside(path)
+        raise ConfigError(f"{path} holds no run: it has neither run.json nor bench.json.{inside}")
     return with_stages(path)[-1]
-
-
-def _holds_run(path: Path) -> bool:
-    last = with_stages(path)[-1]
-    return any((last / name).exists() for name in ("run.json", "bench.json"))
 
 
 def _status(directory: Path) -> dict[str, Any]:  # Any: json

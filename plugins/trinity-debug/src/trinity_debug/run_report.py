@@ -25,6 +25,7 @@ from trinity.runtime.record.progress import Progress, read_progress
 from trinity.runtime.record.records import StatusRecord, finding_line, read_record
 
 from trinity_debug.disk import DiskReport, read_disk
+from trinity_debug.evaluation_lines import evaluation_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -51,6 +52,7 @@ class WorkerReport:
     error: str
     audit: list[str]  # what the audit found
     findings: list[str] = field(default_factory=list)  # what advisors found
+    evaluations: list[str] = field(default_factory=list)  # the newest, and what the first gave
     total_steps: int = 0  # 0: it has no end
     restarts: int = 0  # by trinity run --restart, since that command began
 
@@ -141,17 +143,22 @@ def _no_run(directory: Path) -> str:
 
 
 def _folders(directory: Path) -> Iterator[tuple[str, Path]]:
-    if (directory / "run.json").exists():
+    if _status_file(directory).exists():
         yield "", directory
     for path in sorted(directory.glob("explorers/*/run.json")):
         yield path.parent.name, path.parent
+
+
+def _status_file(folder: Path) -> Path:
+    record = folder / "run.json"  # mode bench alone leaves the other
+    return record if record.exists() else folder / "bench.json"
 
 
 def _part(
     name: str, folder: Path, *, held: dict[str, Any], notes: list[str]
 ) -> WorkerReport | None:
     try:
-        status = read_record(folder / "run.json", StatusRecord, remedy="")
+        status = read_record(_status_file(folder), StatusRecord, remedy="")
         rows = read_metrics(folder / "monitor")
     except CheckpointError as error:
         notes.append(str(error).strip())
@@ -175,6 +182,7 @@ def _part(
             f"audit ({one['check']}): {one['message']}. Look at {one['parts']}." for one in found
         ],
         findings=[finding_line(one) for one in status.get("findings", [])],
+        evaluations=list(evaluation_lines(rows, is_bench=status["mode"] == "bench")),
         total_steps=status.get("total_steps") or 0,
         restarts=status.get("restarts") or 0,
     )

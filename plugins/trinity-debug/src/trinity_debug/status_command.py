@@ -35,11 +35,9 @@ def status(
     Reads only the files of the run and its ledger, so it works for a dead run too. A ledger on a
     database server is read only with --databases.
     """
-    from trinity.runtime.record.rundir import with_stages
-
     from trinity_debug.run_report import read_standing
 
-    found = [read_standing(one, may_ask_servers=databases) for one in with_stages(run_dir)]
+    found = [read_standing(one, may_ask_servers=databases) for one in _folders(run_dir)]
     if as_json:
         told = [_as_json(standing) for standing in found]
         one = told[0] if len(told) == 1 else {"schema": 1, "stages": told}
@@ -47,6 +45,17 @@ def status(
         return
     for standing in found:
         _show(standing)
+
+
+def _folders(run_dir: Path) -> list[Path]:
+    """Return the folder of the run, those of its stages, or those of all runs that lie in it."""
+    from trinity.runtime.record.rundir import with_stages
+
+    stages = with_stages(run_dir)
+    if stages != [run_dir] or (run_dir / "config.yaml").exists():
+        return stages
+    records = (*run_dir.glob("*/run.json"), *run_dir.glob("*/bench.json"))
+    return sorted({one.parent for one in records}) or stages
 
 
 def _as_json(standing: RunReport) -> dict[str, Any]:
@@ -68,6 +77,8 @@ def _show(standing: RunReport) -> None:
     _print(f"note: {line}" for line in [*standing.notes, *problem])
     _print(_of_disk(standing.disk))
     _print(standing.selection)
+    if all(part.mode == "bench" for part in standing.parts) and not standing.checkpoint:
+        return  # it trains nothing
     age = f", written {duration(standing.checkpoint_s)} ago" if standing.checkpoint_s else ""
     typer.echo(f"last checkpoint: {standing.checkpoint or 'none'}{age}")
 
@@ -87,10 +98,10 @@ def _of_part(part: WorkerReport) -> Iterator[str]:
     facts += [f"last metrics {duration(part.last_s)} ago"] if part.last_s is not None else []
     facts += [f"restarted {part.restarts} times"] if part.restarts else []
     told = f" ({', '.join(facts)})" if facts else ""
-    yield f"{part.name}: {part.status}, {steps.get(part.mode, both)}{told}"
-    if part.error:
-        yield f"  {part.error}"
-    yield from (f"  {line}" for line in [*part.audit, *part.findings])
+    how_far = "" if part.mode == "bench" else f", {steps.get(part.mode, both)}"
+    yield f"{part.name}: {part.status}{how_far}{told}"
+    error = part.error.splitlines()
+    yield from (f"  {line}" for line in [*part.evaluations, *error, *part.audit, *part.findings])
     if part.metrics:
         yield "  " + "  ".join(f"{name} {value:.3g}" for name, value in part.metrics.items())
 

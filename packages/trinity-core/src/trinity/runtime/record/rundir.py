@@ -147,11 +147,12 @@ def write_manifests(
 
 
 def with_stages(directory: Path) -> list[Path]:
-    """Return the folder, or where it is a run with stages, theirs in the order they began."""
+    """Return the folder; of a run with stages, theirs as they began. Other runs are no stages."""
     if (directory / "run.json").exists() or (directory / "explorers").exists():
         return [directory]
-    stages = [path.parent for path in directory.glob("*/run.json")]
-    return sorted(stages, key=lambda one: (one / "config.yaml").stat().st_mtime) or [directory]
+    found = [one for one in directory.glob("*/run.json") if b'"stage": ""' not in one.read_bytes()]
+    stages = sorted(found, key=lambda one: (one.parent / "config.yaml").stat().st_mtime)
+    return [path.parent for path in stages] or [directory]
 
 
 def run_directory(

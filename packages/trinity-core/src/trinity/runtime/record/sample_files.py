@@ -294,7 +294,8 @@ def _of_place(place: Place, task: str) -> list[Sample]:
 
 
 def _is_of(eid: str, task: str) -> bool:
-    return eid == task or eid.startswith(f"{task}/")
+    task_of_group = re.sub(r"^([^/]*/[^/-]+)-[^/]*", r"\1", eid)  # 1/0-solver is of task 1/0
+    return any(f"{name}/".startswith(f"{task}/") for name in (eid, task_of_group))
 
 
 def cut_samples(directory: Path, *, trained: int) -> list[str]:
