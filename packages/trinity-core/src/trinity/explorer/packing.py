@@ -10,16 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trinity.common.ports import RunKey
 from trinity.common.wire import Packet, encode
-from trinity.explorer.requests import RolloutRequest, RolloutResult, sliced, workflow_info
+from trinity.explorer.requests import RolloutResult, restored_request, workflow_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trinity.common.outcome import RunFailure
     from trinity.common.workflows import Task, Workflow
-    from trinity.explorer.requests import WorkflowInfo
+    from trinity.explorer.requests import RolloutRequest, WorkflowInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +62,14 @@ class PackedRequests:
             UnknownComponentError: no workflow has that name here.
         """
         return [
-            RolloutRequest(
-                task=sliced(group.task, batch=group.batch, number=group.number, num_runs=num_runs),
-                workflow=find(group.task.workflow),
-                key=RunKey(batch=group.batch, task=group.number, run=run),
+            restored_request(
+                group.task,
+                batch=group.batch,
+                number=group.number,
+                run=run,
                 num_runs=num_runs,
-            )
+                find=find,
+            )  # fmt: skip
             for group in self.groups
             for run, num_runs in group.calls
         ]

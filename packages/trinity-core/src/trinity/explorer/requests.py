@@ -12,7 +12,7 @@ from trinity.common.ports import RunKey
 from trinity.extend import get_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from trinity.common.experience import Experience
     from trinity.common.workflows import Task, Workflow
@@ -75,7 +75,7 @@ def requests_of(
     size = min(total, max_repeat_times or total) if workflow.cls.can_repeat else 1
     return [
         RolloutRequest(
-            task=sliced(task, batch=batch, number=number, num_runs=min(size, total - first)),
+            task=_sliced(task, batch=batch, number=number, num_runs=min(size, total - first)),
             workflow=workflow,
             key=RunKey(batch=batch, task=number, run=first),
             num_runs=min(size, total - first),
@@ -88,8 +88,7 @@ def by_order(results: Sequence[RolloutResult]) -> list[RolloutResult]:
     return sorted(results, key=lambda result: result.request.key)
 
 
-def sliced(task: Task, *, batch: str, number: int, num_runs: int) -> Task:
-    """Return the task as a call of so many of its runs gets it."""
+def _sliced(task: Task, *, batch: str, number: int, num_runs: int) -> Task:
     return replace(
         task,
         batch_id=batch,
@@ -109,6 +108,24 @@ def workflow_info(workflow: str | type[Workflow]) -> WorkflowInfo:
     component = get_manager().find("workflow", workflow)
     name = workflow if isinstance(workflow, str) else component.spec.target
     return WorkflowInfo(cls=component.load(), name=name, plugin=str(component.origin))
+
+
+def restored_request(
+    task: Task,
+    *,
+    batch: str,
+    number: int,
+    run: int,
+    num_runs: int,
+    find: Callable[[str | type[Workflow]], WorkflowInfo] = workflow_info,
+) -> RolloutRequest:
+    """Return a request that was made in another process; ``task`` is that of any of its group."""
+    return RolloutRequest(
+        task=_sliced(task, batch=batch, number=number, num_runs=num_runs),
+        workflow=find(task.workflow),
+        key=RunKey(batch=batch, task=number, run=run),
+        num_runs=num_runs,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
