@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-__all__ = [
-    "INTERRUPTED",
-    "Loading",
-    "command_begins",
-    "command_ended",
-    "leave",
-    "leave_hung",
-    "num_restarts",
-    "parent",
-    "program_begins",
-    "tell",
-    "was_interrupted",
-]
-
 INTERRUPTED = 130  # 128 and the number of SIGINT, as a shell has it
 _BEFORE = "stopped at once, before the command had begun: nothing was started"
 _IMPORTING = "<frozen importlib._bootstrap>"  # the file of the functions that import

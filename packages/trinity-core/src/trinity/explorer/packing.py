@@ -14,11 +14,11 @@ from trinity.common.wire import Packet, encode
 from trinity.explorer.requests import RolloutResult, restored_request, workflow_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from trinity.common.outcome import RunFailure
-    from trinity.common.workflows import Task, Workflow
-    from trinity.explorer.requests import RolloutRequest, WorkflowInfo
+    from trinity.common.workflows import Task
+    from trinity.explorer.requests import Find, RolloutRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,7 @@ class PackedRequests:
             )
         )
 
-    def unpacked(
-        self, find: Callable[[str | type[Workflow]], WorkflowInfo] = workflow_info
-    ) -> list[RolloutRequest]:
+    def unpacked(self, find: Find = workflow_info) -> list[RolloutRequest]:
         """Return the requests, their workflows looked up in this process by ``find``.
 
         Raises:
@@ -69,7 +67,7 @@ class PackedRequests:
                 run=run,
                 num_runs=num_runs,
                 find=find,
-            )  # fmt: skip
+            )
             for group in self.groups
             for run, num_runs in group.calls
         ]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trinity.explorer.runner import RolloutAttempt
     from trinity.explorer.scheduler import Slot
 
+    Find = Callable[[str | type[Workflow]], "WorkflowInfo"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkflowInfo:
@@ -111,13 +113,7 @@ def workflow_info(workflow: str | type[Workflow]) -> WorkflowInfo:
 
 
 def restored_request(
-    task: Task,
-    *,
-    batch: str,
-    number: int,
-    run: int,
-    num_runs: int,
-    find: Callable[[str | type[Workflow]], WorkflowInfo] = workflow_info,
+    task: Task, *, batch: str, number: int, run: int, num_runs: int, find: Find = workflow_info
 ) -> RolloutRequest:
     """Return a request that was made in another process; ``task`` is that of any of its group."""
     return RolloutRequest(
