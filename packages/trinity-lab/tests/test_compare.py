@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ from trinity.runtime.record.evaluation_samples import EvaluationLog
 from trinity_lab.outcomes import read_outcome
 from trinity_testing.builders import an_experience
 
-from .conftest import write_origins
+from .conftest import METRIC, write_origins
 
 NEWCOMER = [("ppo", 0, 0.367), ("ppo", 1, 0.328), ("gspo", 0, 0.250), ("gspo", 1, 0.372)]
 
@@ -197,6 +198,57 @@ def test_three_arms_are_corrected_for_the_number_of_pairs(call, a_run) -> None:
     found = json.loads(call("compare", *runs, "--json").stdout)
 
     assert [pair["p"] for pair in found["differences"]] == pytest.approx([3 * 2 / 70] * 3)
+
+
+def write_metrics(run, name: str, values) -> None:
+    """Write the metric of some train steps."""
+    rows = [{"step": step, "role": "trainer", name: one} for step, one in enumerate(values, 1)]
+    (run / "monitor").mkdir()
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (run / "monitor/metrics.jsonl").write_text(text)
+
+
+def test_small_values_keep_three_digits(call, a_run) -> None:
+    runs = [a_run("a", 0.4), a_run("b", 0.4, seed=1), a_run("c", 0.4, loss="gspo")]
+    for run, value in zip(runs, (7e-4, 6.9e-4, 2.25e-8), strict=True):
+        write_metrics(run, "actor/lr", [value])
+
+    said = call("compare", *runs, "--metric", "actor/lr").stdout
+
+    assert "2      0.000695  0.00069 to 0.0007  0.0007 0.00069\n" in said
+    assert re.search(r"1 +2.25e-08 +none +2.25e-08\n", said)
+    assert ": -0.000695 (" in said
+
+
+def test_a_training_metric_is_told_as_the_mean_of_the_last_steps(call, a_run) -> None:
+    run = a_run("a", 0.4)
+    write_metrics(run, "actor/loss", range(12))
+
+    said = call("compare", run, "--metric", "actor/loss").stdout
+
+    assert said.startswith("actor/loss, mean of the last 10 steps of each run;")
+    assert " 6.500\n" in said  # of 2 to 11
+
+
+def test_an_included_run_that_is_not_finished_is_told_with_its_step(call, a_run) -> None:
+    run = a_run("a", 0.4, status="interrupted")
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "train_steps": 12}))
+
+    said = call("compare", run, "--unfinished").stdout
+
+    assert f"note: {run} is not finished: interrupted after train step 12" in said
+
+
+@pytest.mark.parametrize("given", ["reward", "rollout/reward"])
+def test_a_metric_without_its_end_is_asked_back(call, a_run, given) -> None:
+    run = a_run("a", 0.4)
+    write_metrics(run, "rollout/reward/mean", [0.5])
+
+    said = str(call("compare", run, "--metric", given).exception)
+
+    named = "rollout/reward/mean" if "/" in given else f"{METRIC}, rollout/reward/mean"
+    assert said == f"{run}: no metric is named {given!r} alone. Name one of: {named}."
 
 
 @pytest.mark.parametrize(

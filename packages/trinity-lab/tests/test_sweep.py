@@ -121,6 +121,40 @@ def test_while_a_sweep_goes_on_it_tells_scores_and_how_long_it_takes(
     assert [left is not None for *_, left in rows] == [True, True, True, False]
 
 
+# A run that prints a step and an error once, and says nothing when it is started again.
+SILENT_AFTER = """
+import pathlib, sys, time
+if not pathlib.Path("again").exists():
+    print("step 1/2  reward 0.125", flush=True)
+    sys.exit("Error: no luck this time")
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+sys.exit(7)
+"""
+
+
+def test_a_run_that_is_started_again_is_told_without_what_it_printed_before(a_file) -> None:
+    told: list[str] = []
+
+    def say(line: str) -> None:
+        told.append(line)
+        if line.startswith("active"):
+            Path("go").touch()
+
+    folder = folder_of(a_file)
+    program = [sys.executable, "-c", SILENT_AFTER]
+    for _ in range(2):
+        told.clear()
+        work = SideBySide(folder=folder, program=program, slots=[{}], say=say, tell_s=0.2)
+        with folder.held():
+            work.run(folder.runs[:1])
+        Path("again").touch()
+
+    name = folder.runs[0].name
+    assert f"active {name}  starting" in told
+    assert f"FAILED {name}  exit code 7: \n" in "\n".join(told)
+
+
 def test_a_finished_run_whose_files_cannot_be_read_has_no_score_and_the_sweep_goes_on(
     a_file,
 ) -> None:

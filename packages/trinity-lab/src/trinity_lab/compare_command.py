@@ -50,9 +50,10 @@ def compare(
     if as_json:
         typer.echo(json.dumps(_json(arms, differences, notes), indent=2))
         return
-    _echo_arms(arms)
+    digits = _digits(outcomes)
+    _echo_arms(arms, digits=digits)
     shown = _shown_differences(arms, differences)
-    for line in [*(line for one in shown for line in _lines(one)), *notes]:
+    for line in [*(line for one in shown for line in _lines(one, digits=digits)), *notes]:
         typer.echo(plain(line))
     if len(shown) < len(differences):
         typer.echo(
@@ -85,6 +86,11 @@ def _outcomes(
     left_out = [] if unfinished else [one for one in directories if not is_finished(one)]
     found = [read_outcome(one, metric=metric) for one in directories if one not in left_out]
     notes = [f"note: {one} is not finished and left out (--unfinished)" for one in left_out]
+    notes += [
+        f"note: {one.directory} is not finished: {one.status} after train step {one.train_steps}"
+        for one in found
+        if one.status != "finished"
+    ]
     if not found:
         raise ConfigError(f"none of the {len(directories)} runs is finished. Use --unfinished.")
     metrics = dict.fromkeys(one.metric for one in found)
@@ -93,22 +99,38 @@ def _outcomes(
     return found, notes
 
 
-def _echo_arms(arms: Sequence[Arm]) -> None:
+def _digits(runs: Sequence[Outcome]) -> str:
+    """Return how values are written: three decimals, or three digits of values below a tenth."""
+    return ".3f" if max(abs(run.value) for run in runs) >= 0.1 else ".3g"
+
+
+def _echo_arms(arms: Sequence[Arm], *, digits: str) -> None:
+    from trinity_lab.outcomes import NUM_LAST
+
     first = arms[0].runs[0]
-    tasks = f", {len(first.tasks)} tasks" if first.tasks else ""
+    what = f", {len(first.tasks)} tasks" if first.tasks else ""
+    if not first.is_of_evaluation:
+        what = f", mean of the last {NUM_LAST} steps of each run"
     over = "seeds and tasks" if first.tasks else "seeds"
-    typer.echo(f"{first.metric}{tasks}; intervals: 95 %, bootstrap over {over}\n")
+    typer.echo(f"{first.metric}{what}; intervals: 95 %, bootstrap over {over}\n")
     rows = [
-        [plain(arm.label), str(len(arm.runs)), f"{arm.mean:.3f}", _shown(arm.interval), _list(arm)]
+        [
+            plain(arm.label),
+            str(len(arm.runs)),
+            format(arm.mean, digits),
+            _shown(arm.interval, digits),
+            " ".join(format(value, digits) for value in arm.values),
+        ]
         for arm in arms
     ]
     echo_columns(["arm", "seeds", "mean", "interval", "each seed"], rows)
 
 
-def _lines(one: Difference) -> Iterator[str]:
+def _lines(one: Difference, *, digits: str) -> Iterator[str]:
     yield ""
-    interval = _bracketed(one.interval)
-    yield f"{one.second.label} against {one.first.label}: {one.value:+.3f}{interval}"
+    interval = "" if one.interval is None else f" ({_shown(one.interval, digits)})"
+    value = format(one.value, f"+{digits}")
+    yield f"{one.second.label} against {one.first.label}: {value}{interval}"
     verdict = "distinguishable" if one.is_distinguishable else "not distinguishable"
     yield f"  {verdict}: p {_p(one.p)} (permutation test over runs)"
     if one.smallest_p >= 0.05:
@@ -202,16 +224,10 @@ def _pair(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]
 
 
-def _shown(interval: Interval | None) -> str:
-    return "none" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
-
-
-def _bracketed(interval: Interval | None) -> str:
-    return "" if interval is None else f" ({_shown(interval)})"
-
-
-def _list(arm: Arm) -> str:
-    return " ".join(f"{value:.3f}" for value in arm.values)
+def _shown(interval: Interval | None, digits: str) -> str:
+    if interval is None:
+        return "none"
+    return f"{format(interval.low, digits)} to {format(interval.high, digits)}"
 
 
 def _short(text: str) -> str:

@@ -43,8 +43,10 @@ class Outcome:
     name: str
     seed: int | None
     status: str  # of run.json
+    train_steps: int
     metric: str
     value: float
+    is_of_evaluation: bool = True  # else of the last steps
     tasks: Mapping[str, float] = field(default_factory=dict)  # mean of each task; {}: not kept
     settings: Mapping[str, Any] = field(default_factory=dict)  # by dotted path (Any: yaml)
     derived: Collection[str] = ()  # paths of those that are defaults, or follow from others
@@ -91,8 +93,10 @@ def read_outcome(directory: Path, *, metric: str = "") -> Outcome:
         name=str(settings.get("name", directory.name)),
         seed=seed if isinstance(seed, int) else None,
         status=str(status["status"]),
+        train_steps=status["train_steps"],
         metric=metric,
         value=value,
+        is_of_evaluation=metric in evaluation,
         tasks=tasks,
         settings=_of_what_it_does(settings),
         derived=_derived(directory),
@@ -158,7 +162,9 @@ def _status(directory: Path) -> dict[str, Any]:  # Any: json
     name = "run.json" if (directory / "run.json").exists() else "bench.json"
     try:
         read: dict[str, Any] = json.loads((directory / name).read_text(encoding="utf-8"))
-        return {"evaluation": dict(read["evaluation"]), "status": read["status"]}
+        steps = int(read.get("train_steps", 0))
+        evaluation = dict(read["evaluation"])
+        return {"evaluation": evaluation, "status": read["status"], "train_steps": steps}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{directory / name} cannot be read: {error}.") from error
 
@@ -212,7 +218,13 @@ def _last_steps(directory: Path, metric: str, evaluation: Mapping[str, float]) -
     if values:
         return fmean(values[-NUM_LAST:])
     known = {*evaluation, *(name for row in rows for name in row)} - {"role", "step"}
-    raise ConfigError(f"{directory}: {unknown_name('metric', metric, known)}")
+    longer = re.compile(rf"(.*/)?{re.escape(metric)}/mean(@\d+)?")
+    if named := ", ".join(sorted(filter(longer.fullmatch, known))):
+        raise ConfigError(
+            f"{directory}: no metric is named {metric!r} alone. Name one of: {named}."
+        )
+    listed = unknown_name("metric", metric, known, list_by=f"trinity view {directory}")
+    raise ConfigError(f"{directory}: {listed}")
 
 
 def _tasks(directory: Path, metric: str) -> dict[str, float]:

@@ -46,6 +46,7 @@ class Started:
     process: subprocess.Popen[bytes]
     slot: Mapping[str, str]
     since: float  # by time.monotonic
+    log_start: int  # of its log: bytes that earlier starts printed
 
 
 @dataclass(kw_only=True)
@@ -95,12 +96,15 @@ class SideBySide:
         """Start what there is a slot for; what an earlier sweep's process still has waits."""
         for run in [one for one in queue if not is_held(one.directory)][: len(free)]:
             queue.remove(run)
-            slot = free.pop(0)
+            slot, log = free.pop(0), self.folder.log(run)
+            log_start = log.stat().st_size if log.exists() else 0
             process = self._process(run, slot)
             number = self._total - len(queue)
             self.say(f"start {number}/{self._total}  {run.name}  (process {process.pid})")
             now = time.monotonic()
-            self._active.append(Started(run=run, process=process, slot=slot, since=now))
+            self._active.append(
+                Started(run=run, process=process, slot=slot, since=now, log_start=log_start)
+            )
 
     def _process(self, run: SweepRun, slot: Mapping[str, str]) -> subprocess.Popen[bytes]:
         options = [word for text in run.overrides for word in ("--set", text)]
@@ -131,7 +135,7 @@ class SideBySide:
             return
         self.failed.append(one.run)
         self.say(
-            f"FAILED {one.run.name}  exit code {code}: {self._last_words(one.run)}\n"
+            f"FAILED {one.run.name}  exit code {code}: {self._last_words(one)}\n"
             f"       log {self.folder.log(one.run)}"
         )
 
@@ -149,19 +153,20 @@ class SideBySide:
     def _tell_active(self) -> None:
         """Show the last step that each active run printed: its reward, and how long it takes."""
         for one in self._active:
-            steps = [line for line in self._lines(one.run) if line.startswith("step ")]
+            steps = [line for line in self._lines(one) if line.startswith("step ")]
             self.say(f"active {one.run.name}  {steps[-1] if steps else 'starting'}")
         self.say(f"       {self._how_far()}")
 
-    def _lines(self, run: SweepRun) -> list[str]:
-        """Return what a run printed, without empty lines."""
-        with suppress(OSError):
-            text = self.folder.log(run).read_text(encoding="utf-8", errors="replace")
+    def _lines(self, one: Started) -> list[str]:
+        """Return what a run printed since it was started, without empty lines."""
+        with suppress(OSError), self.folder.log(one.run).open("rb") as log:
+            log.seek(one.log_start)
+            text = log.read().decode("utf-8", errors="replace")
             return [line.rstrip() for line in text.splitlines() if line.strip()]
         return []
 
-    def _last_words(self, run: SweepRun) -> str:
-        lines = self._lines(run)
+    def _last_words(self, one: Started) -> str:
+        lines = self._lines(one)
         errors = [n for n, line in enumerate(lines) if _is_error(line)]
         if not errors:
             return lines[-1].strip() if lines else ""
