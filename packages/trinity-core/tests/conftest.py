@@ -29,6 +29,7 @@ class Site:
         distribution: str = "",
         version: str = "1.0",
         requires: str = "trinity-core>=0.1,<0.2",
+        attribute: str = "",
         extra: dict[str, str] | None = None,
     ) -> str:
         """Write the module ``<name>_plugin`` and the metadata of its distribution."""
@@ -41,7 +42,9 @@ class Site:
             f"Metadata-Version: 2.4\nName: {distribution}\nVersion: {version}\n"
             + (f"Requires-Dist: {requires}\n" if requires else "")
         )
-        (about / "entry_points.txt").write_text(f"[trinity.plugins]\n{name} = {module}\n")
+        (about / "entry_points.txt").write_text(
+            f"[trinity.plugins]\n{name} = {module}{attribute}\n"
+        )
         for file, text in (extra or {}).items():
             (about / file).write_text(text)
         return module

@@ -14,6 +14,7 @@ PARTS = """
 from trinity.algorithm import ADVANTAGE_FN, ALGORITHM_TYPE, POLICY_LOSS_FN
 from trinity.algorithm import AdvantageFn, AlgorithmType, PolicyLossFn
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+from trinity.common.workflows import WORKFLOWS, Workflow
 from trinity.extend import ComponentSpec, hookimpl
 
 
@@ -37,6 +38,7 @@ def trinity_advantage_fns():
     return {
         "checks": ComponentSpec(target, checks=f"{__name__}:no_small_groups"),
         "checks_nothing": ComponentSpec(target, checks=f"{__name__}:missing"),
+        "has_no_model": ComponentSpec(target, args_model=f"{__name__}:missing"),
     }
 
 
@@ -75,6 +77,39 @@ class LikesLength(RewardFn):
 
     def __call__(self, *, response, truth=None, longest=8, **kwargs):
         return {"length": self.scale * min(len(response), longest)}
+
+
+@REWARD_FUNCTIONS.register_module("scores_nothing")
+class ScoresNothing(RewardFn):
+    pass
+
+
+@WORKFLOWS.register_module("has_no_run")
+class HasNoRun(Workflow):
+    pass
+
+
+class Runs(Workflow):
+    def run(self):
+        return []
+
+
+@WORKFLOWS.register_module("wants_a_url")
+class WantsAUrl(Runs):
+    def __init__(self, task, model, auxiliary_models, url):
+        super().__init__(task=task, model=model)
+
+
+@WORKFLOWS.register_module("leaves_judges_out")
+class LeavesJudgesOut(Runs):
+    def __init__(self, task, model):
+        super().__init__(task=task, model=model)
+
+
+@WORKFLOWS.register_module("in_the_older_order")
+class InTheOlderOrder(Runs):
+    def __init__(self, model, task, auxiliary_models=None, **options):
+        super().__init__(task=task, model=model)
 """
 
 
@@ -157,3 +192,33 @@ def test_a_component_in_use_checks_the_configuration_itself(problems) -> None:
 def test_checks_that_cannot_be_called_are_named(problems) -> None:
     with pytest.raises(PluginError, match=r"missing of advantage_fn checks_nothing failed: "):
         problems("algorithm.advantage_fn=checks_nothing")
+
+
+def test_a_model_of_arguments_that_is_not_there_is_named(problems) -> None:
+    with pytest.raises(PluginError, match=r"^args_model .*missing of advantage_fn has_no_model "):
+        problems("algorithm.advantage_fn=has_no_model")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "what"),
+    [
+        ("workflow", "has_no_run", "HasNoRun does not define run(). Define it."),
+        ("workflow", "wants_a_url", "auxiliary_models: missing a required argument: 'url'. Let "),
+        ("workflow", "leaves_judges_out", "unexpected keyword argument 'auxiliary_models'. Let "),
+        ("reward_fn", "scores_nothing", "ScoresNothing does not define __call__(). Define it."),
+    ],
+)
+def test_a_class_that_no_run_could_build_is_a_problem_at_its_key(
+    problems, file, kind, name, what
+) -> None:
+    key = f"buffer.explorer_input.taskset.default_{kind}_type"
+    found = problems(f"{key}={name}")
+
+    assert f"{key}: {name} (plugin-dir {file}) is no {kind}: " in found
+    assert what in found
+
+
+def test_a_workflow_of_the_older_order_is_built_by_name(problems) -> None:
+    key = "buffer.explorer_input.taskset.default_workflow_type"
+
+    assert problems(f"{key}=in_the_older_order") == ""

@@ -35,4 +35,4 @@ def test_a_registered_class_without_the_base_of_workflows_is_a_problem(
     overrides = [f"{taskset}.default_workflow_type=no_base"]
     config = resolve(load_config(a_run(), overrides=overrides), cpu)
 
-    golden("\n".join(listed(check(config, cpu))), "config_no_workflow")
+    golden("\n".join(listed(check(config, cpu))), "config_no_workflow", TMP=plugin_dir.parent)

@@ -11,6 +11,7 @@ import pytest
 from trinity.errors import PluginError
 from trinity.extend import discovery
 from trinity.extend.discovery import found_plugins
+from trinity.extend.ownership import refuse_any_other_owner
 from trinity.extend.requirements import missing_requirements
 
 
@@ -68,6 +69,16 @@ def test_a_plugin_that_exits_is_broken_and_the_process_goes_on(site, capsys):
     assert record.state == "broken"
     assert record.message.startswith("SystemExit: 5 at ")
     assert "SystemExit: 5" in capsys.readouterr().err
+
+
+def test_an_entry_point_that_names_more_than_a_module_is_broken_with_what_to_write(dull, capsys):
+    module = dull.plugin("bar", "class Hooks: ...", attribute=":Hooks")
+    manager = dull.discover()
+    assert states(manager) == {"bar": "broken", "dull": "ok"}
+    said = capsys.readouterr().err
+    assert (
+        f"names 'Hooks', and hooks are called on a module. Remedy: write bar = '{module}'" in said
+    )
 
 
 def test_strict_plugins_make_a_broken_one_fatal_every_time(site):
@@ -182,7 +193,7 @@ def test_another_owner_of_the_import_package_is_named(site, golden, monkeypatch)
         extra={"RECORD": "trinity/__init__.py,sha256=x,1\n"},
     )
     with pytest.raises(PluginError) as raised:
-        site.discover().check_import_package()
+        refuse_any_other_owner()
     golden(str(raised.value), "plugin_foreign_owner")
 
 

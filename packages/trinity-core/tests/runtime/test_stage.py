@@ -118,3 +118,29 @@ def test_a_stage_that_ends_leaves_no_step_that_writes(rundir, status, waits) -> 
     stage.close()
 
     assert ended == ["closed", waits]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "said"),
+    [
+        (["a 1.0"], ["a 2.0"], "then a 1.0; now a 2.0"),
+        (["a 1.0"], [], "then a 1.0; now without"),
+        ([], ["a 1.0", "/plugins/b.py"], "then without; now /plugins/b.py, a 1.0"),
+        (["a 1.0"], ["a 1.0"], "the same versions of other sources"),
+    ],
+)
+def test_a_resume_says_which_plugins_came_and_went(rundir, monkeypatch, then, now, said) -> None:
+    def rows(names):
+        keys = ("distribution", "version", "path")
+        parts = [(None, None, n) if "/" in n else (*n.split(), "/site") for n in names]
+        return [dict(zip(keys, part, strict=True)) for part in parts]
+
+    lines: list[str] = []
+    manager = SimpleNamespace(digest=lambda: "new", describe=lambda: rows(now))
+    monkeypatch.setattr("trinity.runtime.stage.get_manager", lambda: manager)
+    run = stage_run(rundir)
+    monkeypatch.setattr(run, "_display", SimpleNamespace(say=lines.append))
+
+    run._say_changed_plugins({"digest": "old", "plugins": rows(then)})
+
+    assert lines == [f"the plugin set differs from the checkpoint's: {said}"]

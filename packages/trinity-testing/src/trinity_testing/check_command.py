@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from trinity.cli.output import echo_columns
 from trinity.extend import get_manager
+from trinity.extend.ownership import refuse_any_other_owner
 
 from trinity_testing.check import Result, Status
 from trinity_testing.needs import needs_of
@@ -110,7 +111,7 @@ def check(
     and are skipped if you check all plugins.
     """
     manager = get_manager()
-    manager.check_import_package()
+    refuse_any_other_owner()
     records = [record_named(name, manager) for name in names or ()]
     records = records or [r for r in manager.records if r.state != "disabled"]
     also, is_named = ["ray"] if has_ray else [], bool(names)

@@ -31,6 +31,8 @@ def trinity_workflows():
         right_async="RightAsync",
         right_multi_turn="RightMultiTurn",
         renders_again="RendersAgain",
+        needs_a_url="NeedsAUrl",
+        has_no_run="HasNoRun",
     ) | _parts(
         "wrong_conduct_parts",
         never_returns="NeverReturns",
@@ -76,6 +78,9 @@ def trinity_advantage_fns():
     )
     return {
         "claims_zero": claims,
+        "args_model_is_missing": ComponentSpec(
+            "wrong_advantage_parts:TeachesEqualRewards", args_model="wrong_advantage_parts:Model"
+        ),
         **_parts(
             "wrong_advantage_parts",
             claims_nothing="TeachesEqualRewards",

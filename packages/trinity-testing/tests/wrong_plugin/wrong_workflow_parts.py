@@ -221,3 +221,15 @@ class RendersAgain(RightMultiTurn):
                 reward=experience.reward,
             )
         ]
+
+
+class NeedsAUrl(Right):
+    """Has an argument of its own without a default, which no run gives."""
+
+    def __init__(self, *, task, model, auxiliary_models=None, url):
+        """Take the address ``url`` too."""
+        super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
+
+
+class HasNoRun(Workflow):
+    """Forgets the method that a workflow is there for."""

@@ -77,6 +77,10 @@ def _found(entry_point: EntryPoint) -> FoundPlugin:
         path=path,
         commit=commit,
     )
+    if entry_point.attr:
+        message = f"its entry point names {entry_point.attr!r}, and hooks are called on a module"
+        remedy = f"write {record.name} = '{record.module}' (or a module in it) in its metadata"
+        record = replace(record, state="broken", message=message, remedy=remedy)
     return FoundPlugin(record=record, distribution=distribution)
 
 

@@ -57,6 +57,7 @@ class Kind:
     hook: str
     contract: str  # "module:Name": the base class; of common.ports: or a class with its methods
     provided: tuple[str, ...] = ()  # constructor arguments that the runtime hands in
+    gets_all: bool = False  # of these, also those that its constructor does not name
     provided_section: str = ""  # of the configuration: the runtime hands in its fields, too
     settings: tuple[Setting, ...] = ()
     abilities: tuple[Ability, ...] = ()
@@ -83,16 +84,10 @@ class Kind:
         return [name for name in members_of(self.base()) if name not in optional]
 
     def missing_from(self, cls: type) -> list[str]:
-        """Return what a component of the kind must have, and the class has not."""
+        """Return what a component of the kind must have, and the class has not even from a base."""
         base, known = self.base(), dir(cls)
         needed = getattr(base, "__abstractmethods__", ()) or self.members()
-        # of a class that derives from the base, and forgets a method
-        left: frozenset[str] = getattr(cls, "__abstractmethods__", frozenset())
-        return [
-            name
-            for name in members_of(base)
-            if name in needed and (name not in known or name in left)
-        ]
+        return [name for name in members_of(base) if name in needed and name not in known]
 
     def lacks(self, cls: type, ability: Ability) -> list[str]:
         """Return what a class lacks for an ability; of a word alone, nothing."""
@@ -147,14 +142,26 @@ class Kind:
         if not inspect.isclass(cls):
             return f"it is a {type(cls).__name__}, not a class", "Name a class."
         derive = f"Derive it from {self.contract.replace(':', '.')}"
-        if not self.has_base:
-            absent = self.missing_from(cls)
-            lacks = f"{cls.__name__} has no {', '.join(absent)}"
-            return (lacks, f"{derive}, or give it the same methods.") if absent else None
-        base = self.base()
-        return (
-            None if base in cls.__mro__ else (f"{cls.__name__} is no {base.__name__}", f"{derive}.")
-        )
+        if self.has_base and self.base() not in cls.__mro__:
+            return f"{cls.__name__} is no {self.base().__name__}", f"{derive}."
+        if not self.has_base and (absent := ", ".join(self.missing_from(cls))):
+            return f"{cls.__name__} has no {absent}", f"{derive}, or give it the same methods."
+        return self.unbuildable(cls)
+
+    def unbuildable(self, cls: type) -> tuple[str, str] | None:
+        """Return why no instance of a class can be made, and the remedy; None: one can."""
+        if absent := ", ".join(
+            f"{name}()" for name in sorted(getattr(cls, "__abstractmethods__", ()))
+        ):
+            return f"{cls.__name__} does not define {absent}", "Define it."
+        if self.gets_all:
+            try:
+                inspect.signature(cls).bind(**dict.fromkeys(self.provided))
+            except TypeError as error:
+                keywords = ", ".join(self.provided)
+                remedy = "Let its __init__ take these, and give all others a default."
+                return f"{cls.__name__} is built with the keywords {keywords}: {error}", remedy
+        return None
 
     def notice_of(self, cls: type) -> tuple[str, str] | None:
         """Return what a class of this kind is told that does not derive from its base class."""

@@ -45,6 +45,7 @@ _ALL_KINDS = (
         hook="trinity_workflows",
         contract="trinity.common.workflows.workflow:Workflow",
         provided=("task", "model", "auxiliary_models"),
+        gets_all=True,
         settings=_in_tasksets("default_workflow_type"),
         abilities=(
             Ability(

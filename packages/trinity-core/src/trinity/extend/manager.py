@@ -26,7 +26,7 @@ from trinity.extend.loading import (
     new_hook_caller,
     refuse_other_shapes,
 )
-from trinity.extend.ownership import refuse_any_other_owner, refuse_other_owner
+from trinity.extend.ownership import refuse_other_owner
 from trinity.extend.plugin_dir import DEFAULT_FOLDER, folder_plugins
 from trinity.extend.record import PluginRecord
 from trinity.extend.requirements import missing_requirements
@@ -227,14 +227,6 @@ class PluginManager:
         parts = [f"{', '.join(names)} ({header})" for header, names in alike.items()]
         parts += [f"{r.name} is {r.state}" for r in self._records() if not r.is_usable]
         return "plugins: " + "; ".join(parts)
-
-    def check_import_package(self) -> None:
-        """Raise where another installed distribution owns the import package ``trinity`` too.
-
-        Raises:
-            PluginError: one does; the message names it.
-        """
-        refuse_any_other_owner()
 
     def owner_of(self, module: str) -> str | None:
         """Return the key of the distribution's plugin whose package holds the module, if any."""

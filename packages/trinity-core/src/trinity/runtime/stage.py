@@ -232,10 +232,10 @@ class _StageRun:
         manager = get_manager()
         if state.get("digest") == manager.digest():
             return
-        then = {f"{row['distribution']} {row['version']}" for row in state.get("plugins", [])}
-        now = {f"{row['distribution']} {row['version']}" for row in manager.describe()}
-        gone, come = ", ".join(sorted(then - now)), ", ".join(sorted(now - then))
-        self._display.say(
-            "the plugin set differs from the checkpoint's: "
-            f"then {gone or 'the same versions'}; now {come or 'other sources'}"
+        then, now = (
+            {f"{row['distribution'] or row['path']} {row['version'] or ''}".strip() for row in rows}
+            for rows in (state.get("plugins", []), manager.describe())
         )
+        gone, come = (", ".join(sorted(some)) or "without" for some in (then - now, now - then))
+        what = "the same versions of other sources" if then == now else f"then {gone}; now {come}"
+        self._display.say(f"the plugin set differs from the checkpoint's: {what}")

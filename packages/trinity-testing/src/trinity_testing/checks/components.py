@@ -7,6 +7,8 @@ import pickle
 import re
 from typing import TYPE_CHECKING
 
+from trinity.extend.component import imported_target
+from trinity.extend.failure import described_failure
 from trinity.extend.kinds import KINDS
 
 from trinity_testing.check import Check, CheckContext, Finding
@@ -23,6 +25,12 @@ def target_resolves(component: Component, _: CheckContext) -> Finding | None:
         return Finding(str(error))
     if not inspect.isclass(target):
         return Finding(f"{component.spec.target} is no class but a {type(target).__name__}")
+    for name in ("args_model", "checks"):
+        reference = getattr(component.spec, name)
+        try:
+            _ = reference and imported_target(reference)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- of the plugin's code
+            return Finding(f"{name} {reference!r} cannot be imported: {described_failure(error)}")
     return None
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, PydanticSchemaGenerationError, TypeAdapter
 from pydantic import ValidationError as PydanticValidationError
 
+from trinity.common.config.parts import named_failure
 from trinity.common.rewards.calling import OFFERED, call_shape
 from trinity.common.rewards.failure import place_of_call
 from trinity.errors import did_you_mean
+from trinity.extend.component import imported_target
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -37,7 +39,9 @@ def argument_problems(
     """
     whose = f"{component.kind} {component.name}"
     if component.spec.args_model:
-        yield from _by_model(component.spec.args_model, args)
+        with named_failure(f"args_model {component.spec.args_model} of {whose}"):
+            model: Any = imported_target(component.spec.args_model)
+        yield from _by_model(model, args)
         return
     try:
         parameters = inspect.signature(target).parameters
@@ -112,11 +116,7 @@ def _config_for(hint: Any) -> ConfigDict | None:
     return None if is_own else ConfigDict(arbitrary_types_allowed=True)
 
 
-def _by_model(reference: str, args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    import importlib
-
-    module, _, name = reference.rpartition(":")
-    model = getattr(importlib.import_module(module), name)
+def _by_model(model: Any, args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     try:
         model.model_validate(dict(args))
     except PydanticValidationError as error:

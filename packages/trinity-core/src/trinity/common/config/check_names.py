@@ -66,18 +66,19 @@ def _problems_of_part(config: Config, part: NamedPart, parts: NamedParts) -> Ite
         yield problem_at(config, part.path, str(error))
         return
     is_trusted = loaded.held is not None and _can_be_asked(part.kind, target)
-    wrong = None if is_trusted else KINDS[part.kind].problem_of(target)
+    kind = KINDS[part.kind]
+    wrong = kind.unbuildable(target) if is_trusted else kind.problem_of(target)
     if wrong is not None:
-        message = f"{part.name} is no {part.kind}: {wrong[0]}. {wrong[1]}"
+        message = f"{part.name} ({loaded.origin}) is no {part.kind}: {wrong[0]}. {wrong[1]}"
         yield problem_at(config, part.path, message)
         return
-    older = None if is_trusted else KINDS[part.kind].notice_of(target)
+    older = None if is_trusted else kind.notice_of(target)
     if older is not None:
         message = f"{part.kind} {part.name}: {older[0]}. {older[1]}"
         yield replace(problem_at(config, part.path, message), severity="notice")
     if part.args_path:
-        found = list(argument_problems(loaded, target, part.args, KINDS[part.kind].provided))
-        if not found and KINDS[part.kind].is_pure:
+        found = list(argument_problems(loaded, target, part.args, kind.provided))
+        if not found and kind.is_pure:
             found = _refusal(target, part.args)
         for path, message in found:
             yield problem_at(config, f"{part.args_path}.{path}".rstrip("."), message)
