@@ -67,6 +67,37 @@ def check(run_dir, status: str) -> None:
     assert f"evaluations since {NAME}" in status
 
 
+BETTER = '''
+from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
+
+calls = []
+
+
+@REWARD_FUNCTIONS.register_module("rising_reward")
+class RisingReward(RewardFn):
+    """Each reward is higher than the ones before, so each evaluation is the best."""
+
+    def __call__(self, **kwargs) -> dict[str, float]:
+        calls.append(1)
+        return {"calls": float(len(calls))}
+'''
+
+
+@pytest.mark.acceptance
+def test_no_checkpoint_is_left_of_a_best_that_the_last_evaluation_displaced(
+    trinity, collapsing, run_dir, plugin_dir
+) -> None:
+    folder = plugin_dir(BETTER, "rising.py")
+    rising = "buffer.explorer_input.eval_tasksets.0.default_reward_fn_type=rising_reward"
+    given = ["trainer.keep_best.num=1", "buffer.total_steps=3", rising]
+    options = [word for one in given for word in ("--set", one)]
+
+    ended = trinity("run", "--local", *collapsing, "--plugin-dir", folder, *options)
+
+    assert ended.code == 0, ended.stderr
+    assert [one.name for one in run_dir.glob("global_step_*")] == ["global_step_3"]
+
+
 @pytest.mark.acceptance
 def test_the_best_checkpoints_of_a_run_that_collapses_stay(
     trinity, collapsing, run_dir, tmp_path

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of a stage.
-
-    Args:
-        parts: of the stage.
-    """
+    """Writes the checkpoints of a stage."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -35,12 +31,7 @@ class CheckpointWriter:
         if self._parts.trainer is None:
             self.save_progress(progress, explorer_state)
             return
-        store = CheckpointStore(
-            self._parts.rundir.path,
-            num_kept=self._parts.config.trainer.max_checkpoints_to_keep,
-            best=[step for _, step in progress.best],
-        )
-        saved = store.save(
+        saved = self._store(progress).save(
             progress.train_steps,
             state=self._state(progress, explorer_state),
             experiences=self._waiting_experiences(explorer_state),
@@ -54,9 +45,16 @@ class CheckpointWriter:
         """Note how far the run is, where weights and waiting experiences are saved already."""
         state = self._state(progress, explorer_state)
         if self._parts.trainer is not None:
-            self._parts.checkpoints.restate(progress.train_steps, state=state)
+            self._store(progress).restate(progress.train_steps, state=state)
             return
         write_record(self._parts.rundir.path / EXPLORER_STATE, state)
+
+    def _store(self, progress: Progress) -> CheckpointStore:
+        return CheckpointStore(
+            self._parts.rundir.path,
+            num_kept=self._parts.config.trainer.max_checkpoints_to_keep,
+            best=[step for _, step in progress.best],
+        )
 
     def _state(self, progress: Progress, explorer_state: dict[str, Any]) -> dict[str, Any]:
         for observer in self._parts.observers:

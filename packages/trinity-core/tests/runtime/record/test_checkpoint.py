@@ -147,6 +147,15 @@ def test_the_state_of_a_checkpoint_can_be_told_anew(tmp_path) -> None:
     assert (store.latest().actor / "model").read_text() == "weights"
 
 
+def test_a_checkpoint_that_a_better_one_displaced_goes_when_the_state_says_so(tmp_path) -> None:
+    for step in (1, 2):
+        save(CheckpointStore(tmp_path, num_kept=1, best=[1]), step)
+
+    CheckpointStore(tmp_path, num_kept=1, best=[2]).restate(2, state=a_state(2))
+
+    assert [checkpoint.step for checkpoint in CheckpointStore(tmp_path).all()] == [2]
+
+
 def test_what_a_kill_left_half_written_is_swept_away(tmp_path) -> None:
     (tmp_path / ".global_step_7.4711").mkdir()
 

@@ -376,7 +376,7 @@ class CheckpointStore:
         return Checkpoint(step=step, path=target)
 
     def restate(self, step: int, *, state: dict[str, Any]) -> None:
-        """Replace the state of a step's checkpoint, whose other files stay as they are.
+        """Replace the state of a step's checkpoint; remove those that are not among the best now.
 
         Raises:
             CheckpointError: it cannot be written; the checkpoint is as before.
@@ -389,6 +389,7 @@ class CheckpointStore:
                 f"{path / 'state.json'} could not be written: {error.strerror or error}. "
                 f"Make room, then run the same command: it goes on from this checkpoint."
             ) from error
+        self._prune()
 
     def _replace(self, target: Path, scratch: Path) -> None:
         """Put a whole checkpoint in place; the older one of its step is moved aside first."""
