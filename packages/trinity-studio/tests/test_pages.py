@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from trinity.runtime.record.evaluation_samples import EvaluationLog
+from trinity.runtime.record.records import write_record
 
-from .conftest import a_row
+from .conftest import Built, a_row
 
 
 def test_a_run_is_shown_with_its_state_numbers_and_curves(built, browse) -> None:
@@ -262,3 +264,27 @@ def test_a_run_that_only_trains_counts_its_train_steps(built, browse) -> None:
     said = browse(built.path).text()
     assert "train steps 2 of 60" in said
     assert "explore steps" not in said
+
+
+def test_a_run_that_only_evaluates_shows_its_reward_and_where_its_samples_are(
+    tmp_path, browse
+) -> None:
+    run = Built(tmp_path / "eval" / "test-model")
+    run.path.mkdir(parents=True)
+    (run.path / "config.yaml").write_text("mode: bench\nproject: eval\nname: test-model\n")
+    record = {"status": "finished", "mode": "bench", "explore_steps": 0, "train_steps": 0}
+    write_record(run.path / "bench.json", {**record, "error": ""})
+    run.metrics({"step": 0, "role": "explorer", "bench/test/reward/mean@4": 0.625})
+    EvaluationLog(run.path, limit=10**6, is_bench=True).evaluated(0, "test", [a_row()])
+
+    browser = browse(run.path)
+    shown, html = browser.text(), browser.html()
+
+    assert "test-model finished" in shown
+    assert "held out 0.625" in shown
+    assert "run.json" not in shown
+    assert "no metrics" not in shown
+    assert "nothing was trained yet" not in shown
+    assert re.search(r'href="[^"]*/run/0/evaluations">What it sampled<', html)
+    row = browser.text("/").partition("samples ")[2]
+    assert re.search(r"test-model finished 0 \S 0\.625 0\.625", row)

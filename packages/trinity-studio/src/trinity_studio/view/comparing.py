@@ -35,7 +35,7 @@ def compare(runs: Mapping[int, Run], query: Mapping[str, str]) -> Values:
     """Return the charts that people look at first, the groups, and the settings that differ."""
     by_seed = query.get("each") != "1"
     names = list(dict.fromkeys(name for run in runs.values() for name in run.metrics.names("")))
-    held_out = [name for name in names if name.startswith("eval/") and "/reward/mean@" in name]
+    held_out = list(dict.fromkeys(name for run in runs.values() for name in run.held_out))
     first = [name for start in CHOSEN for name in names if name.startswith(start)]
     charts = []
     for name in list(dict.fromkeys([*held_out, *first]))[:_MOST_CHARTS]:

@@ -86,6 +86,7 @@ class Contents:
             "num_pages": -(-len(steps) // _STEPS),
             "is_live": run.is_live,
             "has_rollouts": run.rollouts.size > 0,
+            "only_evaluates": run.status.get("mode") == "bench",
         }
 
     def step(self, run: Run, request: Request) -> Values:

@@ -141,8 +141,7 @@ def _evaluations(run: Run) -> list[tuple[str, Series]]:
 
 def _evaluated(run: Run) -> list[tuple[str, Series]]:
     """Return the mean rewards of evaluations by the names of their metrics."""
-    names = [name for name in run.metrics.names("eval/") if "/reward/mean@" in name]
-    return [(name, run.metrics.series(name)) for name in names]
+    return [(name, run.metrics.series(name)) for name in run.held_out]
 
 
 def _times(run: Run) -> list[Line]:

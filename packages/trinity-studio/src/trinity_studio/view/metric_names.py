@@ -46,14 +46,15 @@ def metric_groups(runs: Mapping[int, Run], *, query: Mapping[str, str]) -> dict[
 
 
 def _chosen(names: Sequence[str]) -> list[str]:
-    evaluated = [name for name in names if name.startswith("eval/") and "/reward/mean@" in name]
+    starts = ("eval/", "bench/")
+    evaluated = [name for name in names if name.startswith(starts) and "/reward/mean@" in name]
     others = [name for start in CHOSEN for name in names if name.startswith(start)]
     return list(dict.fromkeys([*evaluated, *others]))
 
 
 def _prefix(name: str) -> str:
     parts = name.split("/")
-    return "/".join(parts[:2]) if parts[0] == "eval" and len(parts) > 2 else parts[0]
+    return "/".join(parts[:2]) if parts[0] in {"eval", "bench"} and len(parts) > 2 else parts[0]
 
 
 def _row(name: str, runs: Mapping[int, Run]) -> dict[str, Any] | None:

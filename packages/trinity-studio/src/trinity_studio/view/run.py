@@ -48,7 +48,7 @@ class Run:
         self.metrics = MetricsFile(directory / "monitor" / "metrics.jsonl")
         self.trained = Trained(directory)
         self.rollouts = Rollouts(directory / "buffer" / "explorer_output.jsonl")
-        self.status: dict[str, Any] = {}  # run.json
+        self.status: dict[str, Any] = {}  # run.json; of a run that only evaluates, bench.json
         self.plain: tuple[Provenance, dict[str, str]] | None = None  # settings, to compare by
         self.row: tuple[list[tuple[int, int]], dict[str, Any]] | None = None  # of the table
         self._problem = ""  # of it
@@ -114,6 +114,12 @@ class Run:
             return "unknown"
         error = last_error(self.rooms)
         return f"did not start: {error}" if error else "did not start"
+
+    @property
+    def held_out(self) -> list[str]:
+        """Return the metrics with the mean rewards of its evaluations; those of training first."""
+        names = [*self.metrics.names("eval/"), *self.metrics.names("bench/")]
+        return [name for name in names if "/reward/mean@" in name]
 
     def follow(self) -> None:
         """Read what is new."""
@@ -219,12 +225,14 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _status(directory: Path) -> tuple[dict[str, Any], str]:
-    """Return ``run.json``, and what is wrong with it."""
-    path = directory / "run.json"
+    """Return ``run.json``, of who only evaluates ``bench.json``, and what is wrong with it."""
+    both = [directory / "run.json", directory / "bench.json"]
+    path = next((one for one in both if one.exists()), both[0])
     try:
         status = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}, "run.json is missing: the run did not begin, or it was removed"
     except (OSError, ValueError, RecursionError) as error:
-        return {}, f"run.json cannot be read: {' '.join(str(error).split())[:200]}"
-    return (status, "") if isinstance(status, dict) else ({}, "run.json is not what a run writes")
+        return {}, f"{path.name} cannot be read: {' '.join(str(error).split())[:200]}"
+    is_record = isinstance(status, dict)
+    return (status, "") if is_record else ({}, f"{path.name} is not what a run writes")

@@ -33,15 +33,14 @@ COLUMNS = {
     "loss": "loss",
     "num_samples": "samples",
 }
-_FILES = ("run.json", "monitor/metrics.jsonl", "config.yaml", "notes.json", "samples")
+_FILES = ("run.json", "bench.json", "monitor/metrics.jsonl", "config.yaml", "notes.json", "samples")
 _NUMBERS = ("trained", "reward", "evaluation", "best", "loss", "num_samples")
 
 
 def row_of(run: Run) -> Values:
     """Return a run as a row of a table."""
     reward = run.metrics.series("rollout/reward/mean", role="explorer")
-    held_out = [name for name in run.metrics.names("eval/") if "/reward/mean@" in name]
-    evaluated = run.metrics.series(*held_out) if held_out else []
+    evaluated = run.metrics.series(*run.held_out)
     loss = run.metrics.series("actor/loss", role="trainer")
     values = [value for _, value in evaluated if math.isfinite(value)]
     return {
