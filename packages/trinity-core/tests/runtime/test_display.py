@@ -41,6 +41,20 @@ def test_a_run_of_agents_shows_their_calls_and_how_many_chats_went_on(display, s
     assert "calls a run 2.5  chains continued 88%" in shown.getvalue()
 
 
+def test_the_time_left_does_not_count_what_goes_before_the_first_step_again(
+    display, shown, monkeypatch
+) -> None:
+    """It takes 20 s to load and evaluate, 4 s for the first step, and 2 s for each other one."""
+    clock = iter([100.0, 124.0, 124.0, 126.0, 128.0])
+    monkeypatch.setattr("trinity.runtime.display.time.perf_counter", lambda: next(clock))
+    display.began(total_steps=10, progress=Progress(), has_trainer=False)
+    for step in (1, 2, 3):
+        display.explored(step, {})
+
+    clocks = [line.split("  ")[-1] for line in shown.getvalue().splitlines()[1:]]
+    assert clocks == ["24 s", "26 s, 16 s left", "28 s, 14 s left"]
+
+
 def test_failed_runs_are_those_of_the_step(display, shown) -> None:
     display.began(total_steps=2, progress=Progress(), has_trainer=False)
     display.explored(1, {"rollout/failed_runs": 3.0})

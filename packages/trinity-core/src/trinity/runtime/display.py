@@ -80,7 +80,7 @@ class Display:
         failed = metrics.get("rollout/failed_runs", 0)
         if failed:
             self._values["failed runs"] = f"{failed:.0f}"
-        self._done = step
+        self._count(step)
         self._show(is_line=not self._has_trainer)
 
     def trained(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -88,7 +88,7 @@ class Display:
         if "actor/loss" in metrics:
             self._values["loss"] = f"{metrics['actor/loss']:.4f}"
         if not self._has_explorer:
-            self._done = step
+            self._count(step)
         self._show(is_line=True)
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -113,11 +113,17 @@ class Display:
 
     def _start(self, *, total_steps: int, done: int) -> None:
         self._total_steps = total_steps
-        self._done = self._first = self._last_line = done
+        self._done = self._last_line = done
         self._began_at = time.perf_counter()
+        self._counted_from = 0, 0.0  # the first step of this start, and when it ended
         self._values: dict[str, str] = {}
         self._rewards: deque[float] = deque(maxlen=60)
         self._last_evaluation = ""
+
+    def _count(self, step: int) -> None:
+        self._done = step
+        if not self._counted_from[1]:
+            self._counted_from = step, time.perf_counter()
 
     def _head(self) -> str:
         return f"{self._title}, stage {self._stage}" if self._stage else self._title
@@ -153,11 +159,11 @@ class Display:
         return f"{self._done}/{self._total_steps}" if self._total_steps else str(self._done)
 
     def _clock(self) -> str:
-        elapsed = time.perf_counter() - self._began_at
-        done = self._done - self._first
-        if done <= 0 or not self._total_steps:
+        now, (first, since) = time.perf_counter(), self._counted_from
+        elapsed, done = now - self._began_at, self._done - first
+        if done <= 0 or not since or not self._total_steps:
             return f"{elapsed:.0f} s"
-        left = elapsed / done * (self._total_steps - self._done)
+        left = (now - since) / done * (self._total_steps - self._done)
         return f"{elapsed:.0f} s, {left:.0f} s left"
 
 
