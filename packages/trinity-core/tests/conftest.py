@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import resource
+import signal
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -58,6 +60,25 @@ class Site:
         found = importlib.metadata.distributions(path=[str(self.path)])
         entry_points = [point for distribution in found for point in distribution.entry_points]
         return PluginManager.discover(**{"env": {}, "entry_points": entry_points} | switches)
+
+
+@contextmanager
+def no_file_beyond(num_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes inside, as on a disk that is full."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture
+def full_beyond():
+    """Return a context manager: :func:`no_file_beyond`."""
+    return no_file_beyond
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-import signal
 from pathlib import Path
 
 import pytest
@@ -159,20 +157,13 @@ def test_a_step_that_is_made_again_after_a_kill_is_not_there_twice(tmp_path):
     assert [e.reward for e in a_file(path).read(9, timeout_s=1)] == [1.0, 0.5]
 
 
-def test_a_write_that_fails_for_want_of_space_keeps_what_was_there(tmp_path, golden):
+def test_a_write_that_fails_for_want_of_space_keeps_what_was_there(tmp_path, golden, full_beyond):
     path = tmp_path / "experiences.jsonl"
     storage = a_file(path)
     storage.write(a_group((1.0,)))
     before = path.read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
-    try:
-        with pytest.raises(DataError) as caught:
-            storage.write(a_group((0.5, 0.25)))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with full_beyond(len(before) + 100), pytest.raises(DataError) as caught:
+        storage.write(a_group((0.5, 0.25)))
 
     golden(str(caught.value), "experience_file_full", TMP=tmp_path)
     assert path.read_bytes() == before

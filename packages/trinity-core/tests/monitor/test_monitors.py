@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 import torch
 from trinity.common.metrics import aggregate, numbers_in
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
@@ -22,6 +23,21 @@ def test_each_step_is_one_line_of_json(tmp_path) -> None:
         {"step": 1, "role": "trainer", "actor/loss": 0.5},
         {"step": 2, "role": "trainer", "actor/loss": None},
     ]
+
+
+def test_a_line_that_the_disk_does_not_take_leaves_nothing_and_names_the_file(
+    tmp_path, full_beyond
+) -> None:
+    monitor, path = JsonlMonitor(directory=tmp_path, role="trainer"), tmp_path / "metrics.jsonl"
+    monitor.log({"actor/loss": 0.5}, step=1)
+    before = path.read_bytes()
+    with full_beyond(len(before) + 10), pytest.raises(OSError, match="No space left") as caught:
+        monitor.log({"actor/loss": 0.25}, step=2)
+    assert (caught.value.filename, path.read_bytes()) == (str(path), before)
+
+    monitor.log({"actor/loss": 0.25}, step=2)
+    monitor.close()
+    assert [row["step"] for row in read_metrics(tmp_path)] == [1, 2]
 
 
 def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import resource
 from types import SimpleNamespace
 
 import pytest
@@ -130,18 +129,14 @@ def test_a_disk_without_space_for_the_copy_is_refused_by_name(monkeypatch, tmp_p
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["a new file", "a file that is there"])
-def test_a_file_that_cannot_be_written_whole_is_refused_by_name(is_there) -> None:
+def test_a_file_that_cannot_be_written_whole_is_refused_by_name(is_there, full_beyond) -> None:
     staging = StagingBuffer(on_disk=True)
     snapshot = WeightSnapshot(version=1, tensors={"w": torch.ones(2**21)})
     if is_there:
         staging.pack(snapshot)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, limits[1]))
-    try:
-        with pytest.raises(ModelError, match=r"do not fit into .*: File too large\. Let TMPDIR"):
-            staging.pack(snapshot)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    refused = pytest.raises(ModelError, match=r"do not fit into .*: File too large\. Let TMPDIR")
+    with full_beyond(2**20), refused:
+        staging.pack(snapshot)
     assert staging.kept() is None
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trinity.errors import CheckpointError
+from trinity.trainer.checkpoint import load_state, save_state
 from trinity_testing.tiny import make_tiny_model
 
 FROZEN = Path(__file__).with_name("frozen_shards.tar.xz")
@@ -31,6 +32,18 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(a_trainer, ragged, tmp_
         trainer.train_step(ragged(), step=2)
     )
     assert all(torch.equal(w, weights(resumed)[name]) for name, w in weights(trainer).items())
+
+
+def test_a_full_disk_is_told_as_the_system_says_it(a_trainer, ragged, tmp_path, full_beyond):
+    """Of a file that it cannot write to its end, torch names the byte only."""
+    trainer = a_trainer()
+    trainer.train_step(ragged(), step=1)
+    trainer.save(tmp_path)
+    size = (tmp_path / "trainer.pt").stat().st_size
+    state = load_state(tmp_path)
+    for limit in (1, size // 2, size - 1):
+        with full_beyond(limit), pytest.raises(OSError, match="File too large"):
+            save_state(tmp_path, state)
 
 
 def test_shards_that_two_ranks_of_an_earlier_version_wrote_load_bit_for_bit(a_trainer, tmp_path):

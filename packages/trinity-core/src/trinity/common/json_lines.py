@@ -1,8 +1,10 @@
-"""Read files of JSON lines that a run wrote, each line checked by a model."""
+"""Write files of JSON lines, and read those that a run wrote, each line checked by a model."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,7 +15,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["first_bad_line", "first_problem", "read_lines"]
+__all__ = ["append_whole", "first_bad_line", "first_problem", "read_lines"]
+
+
+def append_whole(path: Path, data: bytes) -> int:
+    """Append in one write, so that a kill leaves it out or whole; return where it ends.
+
+    Raises:
+        OSError: it cannot be written, and nothing of it is left; the error names the file.
+    """
+    with path.open("ab", buffering=0) as file:
+        size = file.tell()
+        try:
+            if file.write(data) < len(data):  # the disk holds only the beginning of it
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            file.truncate(size)
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        return file.tell()
 
 
 def read_lines(path: Path, model: Any) -> list[dict[str, Any]]:

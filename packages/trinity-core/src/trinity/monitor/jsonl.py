@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trinity.common.json_lines import read_lines
+from trinity.common.json_lines import append_whole, read_lines
 from trinity.common.ports import Monitor
 
 if TYPE_CHECKING:
@@ -28,17 +28,14 @@ class JsonlMonitor(Monitor):
         directory.mkdir(parents=True, exist_ok=True)
         self._role = role
         self._path = directory / FILE_NAME
-        self._file = self._path.open("a", encoding="utf-8")
         self._written = 0, 0  # where the last line stands
 
     def log(self, metrics: Mapping[str, float], *, step: int) -> None:
         numbers = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         row = {**numbers, "step": step, "role": self._role}
-        line = json.dumps(row, allow_nan=False) + "\n"
-        self._file.write(line)
-        self._file.flush()
-        end = self._file.tell()  # after the lines of the other roles
-        self._written = end - len(line), end  # ASCII
+        line = (json.dumps(row, allow_nan=False) + "\n").encode()
+        end = append_whole(self._path, line)  # after the lines of the other roles
+        self._written = end - len(line), end
 
     def last_logged(self) -> tuple[int, Mapping[str, float | None]] | None:
         start, end = self._written
@@ -46,9 +43,6 @@ class JsonlMonitor(Monitor):
             file.seek(start)
             row = json.loads(file.read(end - start) or b'{"step": 0}')
         return row.pop("step"), row
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class MetricsLine(BaseModel):

@@ -205,7 +205,17 @@ class Checkpointer:
 
 
 def save_state(directory: Path, state: dict[str, Any]) -> None:
-    torch.save(state, directory / STATE_FILE)
+    """Write what :func:`load_state` returns.
+
+    Raises:
+        OSError: the disk is full; torch says at which byte it noticed.
+    """
+    with (directory / STATE_FILE).open("wb") as file:
+        try:
+            torch.save(state, file)
+        except RuntimeError as error:
+            reason = error.__context__
+            raise (reason if isinstance(reason, OSError) else error) from None
 
 
 def load_state(directory: Path, *, is_mapped: bool = False) -> dict[str, Any]:

@@ -273,3 +273,18 @@ def test_a_folder_in_the_place_of_a_file_of_the_run_is_told(tmp_path, golden) ->
         (tmp_path / "plugins.json").read_text()
 
     golden(str(caught.value), "file_of_the_run_is_a_folder", TMP=tmp_path)
+
+
+def test_a_file_that_the_disk_does_not_take_is_named_and_stays_as_it_was(
+    tmp_path, full_beyond
+) -> None:
+    path = tmp_path / "run.json"
+    write_record(path, STATUS)
+    before = path.read_bytes()
+    failure = f"^{path} could not be written: File too large. Make room or set "
+    refused = pytest.raises(RunFailedError, match=failure)
+    with full_beyond(100), refused, explained_when_full(tmp_path):
+        write_record(path, STATUS | {"train_steps": 3})
+
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-import signal
 from types import SimpleNamespace
 
 import pytest
@@ -103,19 +101,12 @@ def test_event_files_end_at_the_place_and_later_ones_are_removed(files, rundir) 
     assert event_file.stat().st_size == mark["size"]
 
 
-def test_a_full_disk_leaves_no_half_line_in_the_history(rundir) -> None:
+def test_a_full_disk_leaves_no_half_line_in_the_history(rundir, full_beyond) -> None:
     history = TrainedHistory(rundir.path)
     history.trained(1, of("1/0/0/0"))
     size = (rundir.path / "history.jsonl").stat().st_size
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, limits[1]))
-    try:
-        with pytest.raises(CheckpointError, match="No space left"):
-            history.trained(2, of("2/0/0/0"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    with full_beyond(size + 10), pytest.raises(CheckpointError, match="No space left"):
+        history.trained(2, of("2/0/0/0"))
 
     history.trained(2, of("2/0/0/0"))
     assert read_history(rundir.path) == [["1/0/0/0"], ["2/0/0/0"]]

@@ -192,6 +192,8 @@ def write_atomically(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
+    except OSError as error:  # of a write, which names no file
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         scratch.unlink(missing_ok=True)
 
@@ -228,7 +230,7 @@ def explained_when_full(directory: Path) -> Iterator[None]:
         path = str(error.filename2 or error.filename or "")
         if is_full(error):
             raise RunFailedError(
-                f"a file of the run in {path or directory} could not be written: "
+                f"{path or f'a file of the run in {directory}'} could not be written: "
                 f"{error.strerror}. Make room or set checkpoint_root_dir to another disk, then run "
                 f"the same command: it goes on from the last complete checkpoint."
             ) from error

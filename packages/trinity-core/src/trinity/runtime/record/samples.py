@@ -13,17 +13,16 @@ what is after its checkpoint. ``sample_files.py`` reads them and has their forma
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import math
-import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trinity.common.columns import Column, joined_column, pack
+from trinity.common.json_lines import append_whole
 from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.common.value_checks import shortened
 from trinity.common.workflows.recorded_env import ENVIRONMENT
@@ -157,22 +156,6 @@ class SampleLog(Observer):
 
 def part_files(directory: Path) -> list[Path]:
     return sorted(path for path in (directory / FOLDER).glob(PART_FILES) if path.is_file())
-
-
-def append_whole(path: Path, data: bytes) -> None:
-    """Append in one write, so that a kill leaves it out or whole; on a full disk nothing is left.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with path.open("ab", buffering=0) as file:
-        size = file.tell()
-        try:
-            if file.write(data) < len(data):  # the disk holds only the beginning of it
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            file.truncate(size)
-            raise
 
 
 def encode(step: int, rows: Sequence[Row], columns: Mapping[str, Column]) -> bytes:
