@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
 from trinity.common.config import Config
 from trinity.common.ports import WeightSnapshot, WeightVersion
-from trinity.errors import TrinityError
+from trinity.errors import RunFailedError, TrinityError
 from trinity.monitor.jsonl import JsonlMonitor, read_metrics
 from trinity.runtime.observers import record
 from trinity.runtime.parts import Parts
 from trinity.runtime.record.checkpoint import read_weights, write_weights
 from trinity.runtime.record.monitors import Monitors
 from trinity.runtime.record.progress import Progress
+from trinity.runtime.record.records import explained_when_full
 from trinity.runtime.record.rundir import RunDir
 from trinity.runtime.restore import load_engines
 from trinity.runtime.rollouts import explorer_state
@@ -84,6 +86,17 @@ def test_a_full_disk_is_no_monitors_failure(parts) -> None:
 
     with pytest.raises(OSError, match="No space left"):
         record(parts, "trainer", {"actor/loss": 1.0}, step=1)
+
+
+def test_metrics_that_the_run_itself_cannot_keep_are_no_monitors_failure(parts, tmp_path) -> None:
+    folder = tmp_path / "monitor"
+    parts.observers = [Monitors({"trainer": [JsonlMonitor(directory=folder, role="trainer")]})]
+    record(parts, "trainer", {"actor/loss": 1.0}, step=1)
+    shutil.rmtree(folder)
+
+    failure = f"^{folder / 'metrics.jsonl'} cannot be used: No such file or directory. It belongs "
+    with pytest.raises(RunFailedError, match=failure), explained_when_full(tmp_path):
+        record(parts, "trainer", {"actor/loss": 1.0}, step=2)
 
 
 def test_what_is_no_number_ends_no_monitor(parts, tmp_path, caplog) -> None:

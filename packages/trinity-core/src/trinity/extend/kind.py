@@ -158,9 +158,8 @@ class Kind:
             try:
                 inspect.signature(cls).bind(**dict.fromkeys(self.provided))
             except TypeError as error:
-                keywords = ", ".join(self.provided)
-                remedy = "Let its __init__ take these, and give all others a default."
-                return f"{cls.__name__} is built with the keywords {keywords}: {error}", remedy
+                what = f"{cls.__name__} is built with the keywords {', '.join(self.provided)}"
+                return f"{what}: {error}", "Let its __init__ take these, and need no others."
         return None
 
     def notice_of(self, cls: type) -> tuple[str, str] | None:

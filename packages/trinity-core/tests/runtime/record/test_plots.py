@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from trinity.monitor.jsonl import JsonlMonitor
 from trinity.runtime.record.plots import draw_plots
 
@@ -21,3 +22,13 @@ def test_a_run_whose_workflow_tells_its_success_has_a_plot_of_it(tmp_path):
 
 def test_a_run_without_success_has_none(tmp_path):
     assert drawn(tmp_path, rollout__reward__mean=0.7) == ["reward.png"]
+
+
+def test_a_plot_that_the_disk_does_not_take_leaves_the_earlier_one_whole(tmp_path, full_beyond):
+    drawn(tmp_path, rollout__reward__mean=0.7)
+    before = (tmp_path / "plots/reward.png").read_bytes()
+
+    with full_beyond(1000), pytest.raises(OSError, match="File too large"):
+        draw_plots(tmp_path, tmp_path / "plots", title="another title")
+
+    assert (tmp_path / "plots/reward.png").read_bytes() == before

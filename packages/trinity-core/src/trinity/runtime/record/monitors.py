@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trinity.common.metrics import numbers_in
+from trinity.monitor.jsonl import JsonlMonitor
 from trinity.runtime.error_context import try_to
 from trinity.runtime.observers import Observer
 from trinity.runtime.record.records import is_full
@@ -37,7 +38,7 @@ class Monitors(Observer):
 
     What is no number is told once a name and left out. A monitor that raises is told once, tried
     again at the next step, and gets no more after ``PATIENCE`` failures in a row; the others get
-    all. A full disk alone ends the run, as nothing that follows could be kept.
+    all. A full disk ends the run, as nothing that follows could be kept; so does ``metrics.jsonl``.
 
     Args:
         monitors: by role; one that is given up is removed.
@@ -82,7 +83,7 @@ class Monitors(Observer):
             monitor.log(given, step=step)
             out = None if audit is None else audit.recorded(monitor, role=role)
         except (Exception, SystemExit) as error:  # the boundary around one plugin
-            if is_full(error):
+            if is_full(error) or isinstance(monitor, JsonlMonitor):
                 raise
             self._num_missed[name] += 1
             self._num_failed_in_row[key] += 1

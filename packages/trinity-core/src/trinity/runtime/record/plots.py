@@ -43,8 +43,9 @@ def _draw(path: Path, title: str, fill) -> Path:  # noqa: ANN001 -- a function o
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120, pil_kwargs={"compress_level": 1})
-    return path
+    part = path.with_suffix(".part")
+    figure.savefig(part, format="png", dpi=120, pil_kwargs={"compress_level": 1})
+    return part.replace(path)
 
 
 def _rollouts(axes: Axes, *, rows: Rows, metric: str) -> None:

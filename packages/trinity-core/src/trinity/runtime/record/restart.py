@@ -99,7 +99,7 @@ def plots_of(rundir: RunDir, *, title: str) -> tuple[Path, ...]:
     try:
         return tuple(draw_plots(rundir.monitor, rundir.plots, title=title))
     except (CheckpointError, OSError) as error:
-        logger.warning("there are no plots: %s", error)
+        logger.warning("there are no plots: %s. metrics.jsonl has their numbers.", error)
         return ()
 
 
