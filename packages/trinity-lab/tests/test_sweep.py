@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from trinity.errors import ConfigError
 from trinity_lab.points import axes_of, points_of
 from trinity_lab.side_by_side import SideBySide
 from trinity_lab.sweep_command import run_all
-from trinity_lab.sweep_files import SweepFolder, read_sweep
+from trinity_lab.sweep_files import SweepFolder, SweepRun, read_sweep
 
 # A run that writes its arguments down, and fails where its seed is 1 and no file says otherwise.
 RUN = """
@@ -315,3 +316,20 @@ def test_a_stopped_sweep_stops_its_runs_and_exits_130(a_file, tmp_path) -> None:
     os.kill(process.pid, signal.SIGTERM)
 
     assert process.wait(timeout=60) == 130
+
+
+def test_a_result_that_the_disk_did_not_take_hides_no_later_one(tmp_path) -> None:
+    names = ("one", "two")
+    one, two = (SweepRun(name=n, directory=tmp_path / n, settings={}) for n in names)
+    folder = SweepFolder(path=tmp_path, runs=(one, two), shared={})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left") as raised:
+            folder.note(one, exit_code=0, seconds=1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    folder.note(two, exit_code=0, seconds=2.0)
+
+    assert folder.finished() == {"two": 2.0}
+    assert str(raised.value.filename).startswith(str(tmp_path))

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.json_lines import append_whole
 from trinity.common.secrets import masked
 
 if TYPE_CHECKING:
@@ -50,8 +51,7 @@ def keep_provenance(run: RunInfo) -> None:
         sources = [_source(top, names, run.directory) for top, names in clones.items()]
         if sources:
             line = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "sources": sources}
-            with (run.directory / FILE).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            append_whole(run.directory / FILE, (json.dumps(line) + "\n").encode())
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         logger.info("where the sources of this run stand is not kept: %s", error)
 

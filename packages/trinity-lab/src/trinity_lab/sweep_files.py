@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 from trinity.common.config.kept import flat, shown_setting
+from trinity.common.json_lines import append_whole
 from trinity.errors import ConfigError
 from trinity.runtime.record.records import write_atomically
 from trinity.runtime.record.rundir import RunDir
@@ -125,8 +126,7 @@ class SweepFolder:
     def note(self, run: SweepRun, *, exit_code: int, seconds: float) -> None:
         """Note how a run ended."""
         line = json.dumps({"name": run.name, "exit_code": exit_code, "seconds": seconds})
-        with (self.path / _RESULTS).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        append_whole(self.path / _RESULTS, f"{line}\n".encode())
 
     def _claim(self) -> None:
         """Write the runs down; those of an earlier start of this sweep stay."""

@@ -41,7 +41,7 @@ class Saver:
         """Save what was trained inside, at the end and where a part fails.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError, OSError: it cannot be written.
         """
         if self._parts.groups is None:
             self.explorer_state = explorer_state(self._parts)
@@ -61,7 +61,7 @@ class Saver:
         """Write a checkpoint; where the last one is of this place, only how far the run is.
 
         Raises:
-            CheckpointError: it cannot be written.
+            CheckpointError, OSError: it cannot be written.
         """
         parts, buffer = self._parts, self._parts.rollouts
         with buffer.changed:
@@ -85,7 +85,7 @@ class Saver:
             progress.explore_steps -= 1  # its batch of groups is taken again
         try:
             self.save(progress)
-        except CheckpointError as error:  # of the disk: it must not hide the failure
+        except (CheckpointError, OSError) as error:  # of the disk: it must not hide the failure
             logger.warning("%s", error)
 
     def _held_by(self, progress: Progress) -> object:

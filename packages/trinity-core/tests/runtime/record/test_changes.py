@@ -246,3 +246,17 @@ def test_each_start_is_noted_with_its_plugins_and_what_was_changed(tmp_path) -> 
     ]
     assert two["plugins"]["trinity-core"].startswith("0.1")
     assert two["digest"] == get_manager().digest()
+
+
+def test_a_start_that_the_disk_did_not_take_spoils_no_later_one(
+    tmp_path, full_beyond, caplog
+) -> None:
+    rundir, config = RunDir(tmp_path), Config(seed=1)
+    with full_beyond(20):
+        note_start(config, before={}, manager=get_manager(), rundir=rundir)
+    note_start(config, before={"train_steps": 3}, manager=get_manager(), rundir=rundir)
+
+    lines = (tmp_path / "starts.jsonl").read_text().splitlines()
+    assert [json.loads(line)["trained"] for line in lines] == [3]
+    (told,) = caplog.messages
+    assert "starts.jsonl cannot be written: " in told

@@ -379,16 +379,9 @@ class CheckpointStore:
         """Replace the state of a step's checkpoint; remove those that are not among the best now.
 
         Raises:
-            CheckpointError: it cannot be written; the checkpoint is as before.
+            OSError: it cannot be written; the checkpoint is as before.
         """
-        path = self._directory / f"global_step_{step}"
-        try:
-            write_record(path / "state.json", state)
-        except OSError as error:
-            raise CheckpointError(
-                f"{path / 'state.json'} could not be written: {error.strerror or error}. "
-                f"Make room, then run the same command: it goes on from this checkpoint."
-            ) from error
+        write_record(self._directory / f"global_step_{step}" / "state.json", state)
         self._prune()
 
     def _replace(self, target: Path, scratch: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.kept import changed_settings
+from trinity.common.json_lines import append_whole
 from trinity.common.secret_names import MASK
 from trinity.common.secrets import masked_setting
 from trinity.common.sync_policy import Consume
@@ -221,7 +222,6 @@ def note_start(
         "changes": [shown_change(one) for one in changes_of(config, rundir=rundir)],
     }
     try:
-        with (rundir.path / _STARTS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_whole(rundir.path / _STARTS, (json.dumps(line) + "\n").encode())
     except OSError as error:
         logger.warning("%s cannot be written: %s", rundir.path / _STARTS, error)
