@@ -125,6 +125,7 @@ def test_a_task_is_found_in_the_groups_of_all_its_agents(task, found, tmp_path) 
     [
         (["--step", "9"], "has samples of the steps 1 to 2, not of step 9"),
         (["--task", "7/7"], "task 7/7 has no samples"),
+        (["--task", "1/0", "--step", "2"], ", step 2: task 1/0 has no samples"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(options, part, run_dir) -> None:
@@ -194,6 +195,12 @@ def test_a_run_without_samples_says_where_else_to_look(tmp_path) -> None:
 
     assert "buffer.record_samples was off" in said
     assert "buffer/explorer_output.jsonl" in said
+
+
+def test_of_a_run_that_only_evaluates_it_is_said_where_its_samples_are_shown(tmp_path) -> None:
+    (tmp_path / "bench").mkdir()
+
+    assert f"`trinity view {tmp_path}` shows what its evaluations" in str(call(tmp_path).exception)
 
 
 def test_a_folder_that_is_not_there_is_said_so(tmp_path) -> None:

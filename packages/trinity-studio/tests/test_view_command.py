@@ -127,7 +127,7 @@ def test_the_published_address_of_a_database_in_a_run_opens_the_run(built, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["nowhere"], "nowhere holds no run"),
+        (["nowhere"], "there is no folder nowhere, seen from here"),
         (["--url", "nowhere/run.db"], "Give sqlite:///FILE or postgresql://USER@HOST/NAME"),
         (["--url", "sqlite:///nowhere/run.db"], "--url names nowhere/run.db, which is not there"),
         (["--url", "mysql://me:hush-hush@host/x"], "names no file and no PostgreSQL database"),

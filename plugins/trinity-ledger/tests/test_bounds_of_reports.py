@@ -43,6 +43,21 @@ def looked_at(path):
         return read_ledger(database, name=str(path))
 
 
+def test_who_looks_at_a_ledger_leaves_no_file_beside_it(ledger, tmp_path) -> None:
+    before = sorted(one.name for one in tmp_path.iterdir())
+
+    assert looked_at(ledger).num_waiting == 1
+    assert sorted(one.name for one in tmp_path.iterdir()) == before
+
+
+def test_who_looks_at_a_ledger_in_use_sees_what_its_log_alone_has(tmp_path) -> None:
+    path = tmp_path / "ledger.db"
+    with closing(SqliteDatabase(path)) as database:
+        Ledger(database, name="").write([Experience(tokens=[1, 2], eid=EID(1, 0, 0))])
+
+        assert looked_at(path).num_waiting == 1
+
+
 @pytest.mark.parametrize(
     ("table", "statement", "what"),
     [

@@ -55,7 +55,8 @@ def experiences(
         output = None
     if form == "parquet" and (output is None or (output.exists() and not output.is_file())):
         raise typer.BadParameter("a parquet file needs --output FILE")
-    samples = _some(samples_of(chosen, task=task.strip("/")), directory=directory, task=task)
+    told = f"{directory}{'' if step is None else f', step {step}'}"
+    samples = _some(samples_of(chosen, task=task.strip("/")), place=told, task=task)
     text = RunText.of(directory)
     if output is None:
         _write(samples, form=form, file=None, text=text)
@@ -88,13 +89,18 @@ def _found(run_dir: Path) -> tuple[Path, list[Place]]:
         )
     if not run_dir.exists():
         raise ConfigError(f"there is no folder {run_dir}. Name a run directory.")
+    if any((run_dir / name).is_dir() for name in ("bench", "evaluations")):
+        raise ConfigError(
+            f"{run_dir} trained nothing that is kept. `trinity view {run_dir}` shows what its "
+            f"evaluations sampled."
+        )
     raise ConfigError(
         f"{run_dir} has no samples: the run trained nothing, or buffer.record_samples was off. "
         f"See buffer/explorer_output.jsonl for the experiences that workflows returned."
     )
 
 
-def _some(samples: Iterator[list[Sample]], *, directory: Path, task: str) -> Iterator[list[Sample]]:
+def _some(samples: Iterator[list[Sample]], *, place: str, task: str) -> Iterator[list[Sample]]:
     """Give the samples of each step.
 
     Raises:
@@ -102,7 +108,7 @@ def _some(samples: Iterator[list[Sample]], *, directory: Path, task: str) -> Ite
     """
     first = next(samples, None)
     if first is None:
-        raise ConfigError(f"{directory}: task {task} has no samples. Write it as BATCH/TASK.")
+        raise ConfigError(f"{place}: task {task} has no samples. Tasks are named BATCH/TASK.")
     yield first
     yield from samples
 

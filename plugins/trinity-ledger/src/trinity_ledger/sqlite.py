@@ -96,8 +96,13 @@ class SqliteDatabase(Database):
         return connection
 
     def _looking(self) -> sqlite3.Connection:
-        """Return a connection of who only looks: anybody can have made the file."""
-        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        """Return a connection of who only looks: anybody can have made the file.
+
+        It leaves no file beside one that no run has open, and needs no right to write there.
+        """
+        path = self._path.resolve()  # the log lies beside what a link names
+        is_used = path.with_name(f"{path.name}-wal").exists()
+        address = f"{path.as_uri()}?mode=ro{'' if is_used else '&immutable=1'}"
         connection = connect(address, locked_s=LOCKED_S)
         try:
             refuse_computed(connection, name=str(self._path), tables=TABLES)

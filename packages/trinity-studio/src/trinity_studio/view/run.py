@@ -155,6 +155,10 @@ def find_runs(named: list[Path]) -> list[Run]:
     for path in named:
         found = [run for one in _of_sweep(path) or [path] for run in _below(one)]
         if not found:
+            if not path.exists():
+                raise ConfigError(
+                    f"there is no folder {path}, seen from here. Name a run directory."
+                )
             if error := last_error(path):
                 raise ConfigError(f"the run {path} did not start: {error}")
             raise ConfigError(
