@@ -325,7 +325,7 @@ def test_a_result_that_the_disk_did_not_take_hides_no_later_one(tmp_path) -> Non
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:
-        with pytest.raises(OSError, match="No space left") as raised:
+        with pytest.raises(OSError, match="File too large") as raised:
             folder.note(one, exit_code=0, seconds=1.0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,10 +23,10 @@ def append_whole(path: Path, data: bytes) -> int:
         OSError: it cannot be written, and nothing of it is left; the error names the file.
     """
     with path.open("ab", buffering=0) as file:
-        size = file.tell()
+        size, written = file.tell(), 0
         try:
-            if file.write(data) < len(data):  # the disk holds only the beginning of it
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            while written < len(data):  # a second time only where the disk held the beginning of it
+                written += file.write(data[written:])  # and the system says why
         except OSError as error:
             file.truncate(size)
             raise OSError(error.errno, error.strerror, str(path)) from error
