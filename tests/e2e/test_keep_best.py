@@ -83,7 +83,6 @@ class RisingReward(RewardFn):
 '''
 
 
-@pytest.mark.acceptance
 def test_no_checkpoint_is_left_of_a_best_that_the_last_evaluation_displaced(
     trinity, collapsing, run_dir, plugin_dir
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from trinity_studio.view.charts import Line, chart
+from trinity_studio.view.figures import _off_policy_steps
 
 
 def height_of(drawn: str) -> float:
@@ -44,3 +45,11 @@ def test_the_height_of_a_chart_has_two_to_six_numbers(low: float, width: float) 
     drawn = chart("reward", [Line(label="", points=[(0, low), (1, low + width)])])
 
     assert 2 <= drawn.count('class="tick end"') <= 6
+
+
+def test_staleness_is_counted_from_the_policy_version_that_a_step_trains() -> None:
+    assert _off_policy_steps([(1, 0.0), (2, 0.0), (3, 1.5)]) == [(1, 0.0), (2, 1.0), (3, 0.5)]
+
+
+def test_versions_of_another_run_have_none() -> None:
+    assert _off_policy_steps([(1, 0.0), (2, 40.0)]) == []

@@ -40,7 +40,6 @@ def test_a_part_is_put_into_the_file_and_its_arguments_are_drawn_from_its_signat
 
 
 @pytest.mark.acceptance
-@pytest.mark.acceptance
 def test_another_part_in_its_place_takes_the_arguments_of_the_first_away(draw_studio) -> None:
     algorithm = {"advantage_fn": "opmd", "advantage_fn_args": {"tau": 0.5}}
     page = on_page(draw_studio(Document({"algorithm": algorithm}, is_fresh=False)), "Parts")
@@ -122,7 +121,6 @@ def test_a_file_is_opened_changed_and_saved(draw_studio, tmp_path) -> None:
     assert file.read_text() == "project: ${oc.env:USER,me}  # mine\nbuffer: {batch_size: 5}\n"
 
 
-@pytest.mark.acceptance
 @pytest.mark.acceptance
 def test_a_second_file_is_not_saved_in_place_of_the_first(draw_studio, tmp_path) -> None:
     files = [tmp_path / name for name in ("one.yaml", "two.yaml")]

@@ -211,26 +211,38 @@ def test_a_learning_rate_that_moves_no_weight_is_found_after_five_steps(
 
 @pytest.mark.parametrize(
     "rates",
-    [[0.0, 0.0, 0.0, 0.0, 1e-9], [1e-6, 1e-9, 0.0, 0.0, 0.0, 0.0, 0.0]],
-    ids=["a warmup", "the end of a schedule"],
+    [[1e-10 * step for step in range(1, 9)], [1e-6, 1e-9, 0.0, 0.0, 0.0, 0.0, 0.0]],
+    ids=["a long warmup", "the end of a schedule"],
 )
-def test_one_that_rises_in_time_or_falls_at_the_end_is_not(advisor, rates) -> None:
+def test_one_that_still_rises_or_falls_at_the_end_is_not(advisor, rates) -> None:
     assert found(advisor(LearningRate), each("lr", rates)) is None
 
 
+def test_a_warmup_to_a_rate_that_moves_nothing_is_found(advisor) -> None:
+    one = advisor(LearningRate, algorithm={"optimizer": {"lr": 5e-10}})
+
+    assert found(one, each("lr", [1e-10, 2e-10, 3e-10, 4e-10, 5e-10]))
+
+
 @pytest.mark.parametrize(
-    ("coef", "begins"), [(1.0, "The KL coefficient is 1 (0.001 to 0.1 is"), (0.9, "Check the sign")]
+    ("name", "coef", "told"),
+    [
+        ("kl_coef", 1.0, "coefficient is 1 (0.001 to 0.1 is usual)"),
+        ("kl_coef", 1.0, "lower algorithm.kl_loss_fn_args.kl_coef"),
+        ("actor/kl_penalty/kl_coef", 5.0, "lower algorithm.kl_penalty_fn_args.kl_coef"),
+        ("kl_coef", 0.9, "Check the sign"),
+    ],
 )
 def test_a_heavy_kl_coefficient_is_named_where_the_reward_does_not_rise(
-    advisor, coef, begins
+    advisor, name, coef, told
 ) -> None:
     one = advisor(LearningRate, buffer={"total_steps": 26})
     steps = (
-        trained(seen.step, grad_norm=0.5, kl_coef=coef) if seen.role == "trainer" else seen
+        trained(seen.step, grad_norm=0.5, **{name: coef}) if seen.role == "trainer" else seen
         for seen in flat(0.0)
     )
 
     step, advice = found(one, steps)
 
     assert step == 24
-    assert advice.remedy.startswith(begins)
+    assert told in advice.remedy

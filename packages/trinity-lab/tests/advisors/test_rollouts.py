@@ -52,6 +52,10 @@ def test_rows_of_a_version_that_the_run_has_not_reached_are_of_another_run(advis
     assert found(advisor(Staleness), steps) is None
 
 
+def test_a_file_of_another_run_is_left_alone_where_its_versions_look_fresh(advisor) -> None:
+    assert found(advisor(Mismatch, mode="train"), gaps([0.2] * 30)) is None
+
+
 def test_samples_of_four_steps_are_found(advisor) -> None:
     ages = [0.0, 2.0, 4.0, 6.0, 4.0]  # the last four: 16 / 4
     steps = [trained(step, **{VERSION: step - 1 - age}) for step, age in enumerate(ages, start=10)]
@@ -64,6 +68,19 @@ def test_samples_of_four_steps_are_found(advisor) -> None:
     )
     assert "sync_interval" in advice.remedy
     assert found(advisor(Staleness, mode="train"), steps) is None  # a file of another day
+
+
+@pytest.mark.parametrize(("interval", "step"), [(8, None), (9, 9)])
+def test_samples_are_as_old_as_the_mean_of_a_sync_interval(advisor, interval, step) -> None:
+    # of 8 steps between two syncs 0 to 7, 3.5 in the mean; of 9 steps 4
+    steps = [
+        trained(number, **{VERSION: float((number - 1) // interval * interval)})
+        for number in range(1, 31)
+    ]
+
+    spoken = found(advisor(Staleness, synchronizer={"sync_interval": interval}), steps)
+
+    assert (spoken and spoken[0]) == step
 
 
 def test_younger_ones_are_not(advisor) -> None:

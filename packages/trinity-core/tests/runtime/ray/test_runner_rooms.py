@@ -11,7 +11,7 @@ from trinity.common.experience import Experience
 from trinity.common.workflows import Workflow
 from trinity.errors import WorkerLostError
 from trinity.explorer.packing import PackedRequests
-from trinity.explorer.requests import requests_of
+from trinity.explorer.requests import requests_of, workflow_info
 from trinity.runtime.ray import rollout_worker
 from trinity.runtime.ray.engine_worker import EngineWorker
 from trinity_testing.builders import a_task
@@ -100,6 +100,24 @@ def test_a_task_travels_once_for_its_group() -> None:
     assert len(together.groups) == 2
     assert together.unpacked() == requests
     assert together.unpacked()[0].task is not together.unpacked()[1].task
+
+
+def test_a_worker_looks_a_workflow_up_once(workers, keyed_engine, monkeypatch) -> None:
+    asked = []
+
+    def find(workflow):
+        asked.append(workflow)
+        return workflow_info(workflow)
+
+    monkeypatch.setattr(rollout_worker, "workflow_info", find)
+    workers.engine_worker(keyed_engine(num_wanted=3))
+    runner = workers.rollout_worker()
+    runner.call("open", "own")
+    for number in (0, 1):
+        runner.call("begin", "own", packed(number))
+        assert len(uids(runner.call("ended", "own", 60.0, for_all=True))[number]) == 3
+
+    assert len(asked) == 1
 
 
 def a_judge(**settings):

@@ -159,7 +159,8 @@ class LearningRate(Following):
         total = config.trainer.total_steps or config.buffer.total_steps
         self._flat_after = max(_FLAT_AFTER, total // 4) if total else _FLAT_UNKNOWN
         self._rewards, self._kl, self._norms = Series(), Series(), Series()
-        self._lrs, self._kl_coef = Series(), 0.0
+        self._lrs = Series()
+        self._kl_coefs: dict[str, float] = {}  # by the key of its arguments
 
     def _look(self, seen: Observation) -> Symptom | None:
         metrics, step = seen.metrics, seen.step
@@ -171,8 +172,11 @@ class LearningRate(Following):
         self._kl.add(step, metrics.get("actor/kl_loss"))
         self._norms.add(step, metrics.get("actor/grad_norm"))
         self._lrs.add(step, metrics.get("actor/lr"))
-        self._kl_coef = metrics.get("actor/kl_coef", 0.0)
-        if len(self._lrs) >= _SMALL_AFTER and max(self._lrs.values) < _TOO_SMALL:
+        self._kl_coefs = {
+            "kl_loss_fn_args": metrics.get("actor/kl_coef", 0.0),
+            "kl_penalty_fn_args": metrics.get("actor/kl_penalty/kl_coef", 0.0),
+        }
+        if self._is_too_small():
             return self._too_small()
         if len(self._norms) < _STILL_AFTER or self._norms.last(_WINDOW) < 1e-6:
             return None
@@ -188,6 +192,13 @@ class LearningRate(Following):
             remedy="Raise algorithm.optimizer.lr, tenfold first; look at lr_warmup_steps, and at a "
             "KL coefficient that holds the policy back",
         )
+
+    def _is_too_small(self) -> bool:
+        rates = self._lrs.values
+        if len(rates) < _SMALL_AFTER or max(rates) >= _TOO_SMALL:
+            return False
+        is_warmup = self._lr >= _TOO_SMALL and rates[-1] > rates[0]
+        return not is_warmup
 
     def _too_small(self) -> Symptom:
         highest, steps = max(self._lrs.values), self._lrs.since(len(self._lrs))
@@ -216,10 +227,11 @@ class LearningRate(Following):
         )
 
     def _why_flat(self) -> str:
-        if self._kl_coef >= _HEAVY_KL:
+        key = max(self._kl_coefs, key=self._kl_coefs.__getitem__)
+        if self._kl_coefs[key] >= _HEAVY_KL:
             return (
-                f"The KL coefficient is {self._kl_coef:g} (0.001 to 0.1 is usual) and holds the "
-                "policy back: lower kl_coef in algorithm.kl_loss_fn_args or kl_penalty_fn_args"
+                f"The KL coefficient is {self._kl_coefs[key]:g} (0.001 to 0.1 is usual) and holds "
+                f"the policy back: lower algorithm.{key}.kl_coef"
             )
         return (
             "Check the sign and the order of rewards, the learning rate, and whether the reward "

@@ -22,11 +22,12 @@ _BROKEN = "rollout/api/broken_"
 class Mismatch(Following):
     """Finds log-probabilities of the rollout that are not the trainer's."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
         self._gaps, self._ages = Series(), Series()
+        self._is_offline = _is_offline(config)
 
     def _look(self, seen: Observation) -> Symptom | None:
-        if seen.role != "trainer":
+        if seen.role != "trainer" or self._is_offline:
             return None
         gap = seen.metrics.get("actor/rollout_logprob_diff")
         if not self._ages.add(seen.step, staleness_of(seen)):
@@ -51,20 +52,26 @@ class Staleness(Following):
 
     def __init__(self, config: Config) -> None:
         self._ages = Series()
-        self._is_offline = config.mode == "train" and not config.is_standalone
+        self._is_offline = _is_offline(config)
+        self._window = max(_WINDOW, config.synchronizer.sync_interval)  # between syncs it rises
 
     def _look(self, seen: Observation) -> Symptom | None:
         if seen.role != "trainer" or self._is_offline:
             return None
         self._ages.add(seen.step, staleness_of(seen))
-        if len(self._ages) < _WINDOW or self._ages.last(_WINDOW) < _OLD:
+        if len(self._ages) < self._window or self._ages.last(self._window) < _OLD:
             return None
         return Symptom(
-            seen=f"samples were {self._ages.last(_WINDOW):.1f} optimizer steps old when they were "
-            f"trained ({self._ages.since(_WINDOW)})",
+            seen=f"samples were {self._ages.last(self._window):.1f} optimizer steps old when they "
+            f"were trained ({self._ages.since(self._window)})",
             remedy="Lower synchronizer.sync_interval or sync_offset, add rollout engines, or use "
             "sample_strategy: staleness_control",
         )
+
+
+def _is_offline(config: Config) -> bool:
+    """Return whether rows come from a file, which may be another run's."""
+    return config.mode == "train" and not config.is_standalone
 
 
 def staleness_of(seen: Observation) -> float | None:

@@ -24,6 +24,7 @@ _SMOOTH = 10
 _TIMED = 100  # steps that the table of times is a mean of
 _E, _T, _S = "explorer", "trainer", "synchronizer"
 _REWARD_FLOOR, _TIME_FLOOR = 0.01, 0.01
+_STALENESS = "staleness"
 # title, what it shows, its role, names of which the first that is there is shown, and how much of
 # its unit the axis spans at least
 _CHARTS: tuple[tuple[str, str, str, tuple[str, ...], float], ...] = (
@@ -32,7 +33,7 @@ _CHARTS: tuple[tuple[str, str, str, tuple[str, ...], float], ...] = (
     ("KL from the rollout's policy", "mean", _T, ("actor/ppo_kl", "actor/kl_loss"), 1e-3),
     ("entropy", "nats a token", _T, ("actor/entropy_loss", "actor/entropy"), 0.01),
     ("gradient norm", "", _T, ("actor/grad_norm",), 1e-3),
-    ("staleness", "off-policy steps, mean", _T, ("age/mean",), 1),
+    (_STALENESS, "off-policy steps, mean", _T, ("sample/model_version/mean",), 1),
     ("failed runs", "of a step, left out", _E, ("rollout/failed_runs",), 1),
     ("rollout against trainer", "difference of log-probabilities", _T,
      ("actor/rollout_logprob_diff",), 1e-3),
@@ -50,6 +51,8 @@ def figures(run: Run) -> list[Markup]:
     found = [chart("reward", rewards, note=note, still=still, floor=_REWARD_FLOOR, source=source)]
     for title, note, role, names, floor in _CHARTS:
         points = run.metrics.series(*names, role=role)
+        if title == _STALENESS:
+            points = _off_policy_steps(points)
         if _is_worth(title, points):
             lines, source = [Line(label="", points=points)], _source(run, *names, most=1)
             found.append(chart(title, lines, note=note, floor=floor, source=source))
@@ -110,6 +113,12 @@ def _source(run: Run, *names: str, most: int = 9) -> str:
     """Return the query of the metrics that a run has; the script draws a chart of them."""
     there = [name for name in names if run.metrics.series(name)][:most]
     return urlencode([("name", name) for name in there])
+
+
+def _off_policy_steps(versions: Series) -> Series:
+    """Return how many versions behind the trained policy samples were; empty: another run's."""
+    steps = [(step, step - 1 - version) for step, version in versions]
+    return steps if all(number >= 0 for _, number in steps) else []
 
 
 def _is_worth(title: str, points: Series) -> bool:

@@ -34,7 +34,7 @@ class DefaultSampleStrategy(SampleStrategy):
 
 
 def version_metrics(experiences: Sequence[Experience]) -> Metrics:
-    """Return the spread of the versions, and of how far they moved within a reply, if known."""
+    """Return the spread of the versions, and of how far they moved within an experience."""
     numbers = [
         {
             "model_version": exp.info["model_version"],
