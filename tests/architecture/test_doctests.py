@@ -12,10 +12,17 @@ import pytest
 
 PACKAGES = (
     "trinity",
-    "trinity_testing",
-    "trinity_algo_opmd",
     "trinity_algorithms",
+    "trinity_compat_rft",
+    "trinity_debug",
+    "trinity_envs_harbor",
+    "trinity_envs_webshop",
+    "trinity_lab",
+    "trinity_ledger",
     "trinity_serve",
+    "trinity_studio",
+    "trinity_testing",
+    "trinity_tinker",
 )
 
 

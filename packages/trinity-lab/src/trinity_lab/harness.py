@@ -89,8 +89,10 @@ class Benchmarks:
 def scores_of_results(results: Mapping[str, Mapping[str, Any]]) -> list[Score]:
     """Return the scores of lm-eval's results (Any: numbers, and names of things).
 
-    >>> scores_of_results({"sums": {"alias": "sums", "acc,none": 0.5, "acc_stderr,none": 0.1}})
-    [Score(name='sums acc', value=0.5, interval=Interval(low=0.3040036, high=0.6959964))]
+    >>> results = {"sums": {"alias": "sums", "acc,none": 0.5, "acc_stderr,none": 0.1}}
+    >>> [score] = scores_of_results(results)
+    >>> score.name, score.value, round(score.interval.low, 3), round(score.interval.high, 3)
+    ('sums acc', 0.5, 0.304, 0.696)
     """
     scores = []
     for task, numbers in results.items():

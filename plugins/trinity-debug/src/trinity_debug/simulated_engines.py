@@ -51,7 +51,7 @@ class Seconds:
             z: where the slowest lies, in standard deviations.
 
         >>> round(Seconds.of_slowest(12.0, 60.0).sigma, 3)
-        0.843
+        0.845
         """
         if mean <= 0.0 or slowest <= mean:
             return cls(mean=max(0.0, mean))
