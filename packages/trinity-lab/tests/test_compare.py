@@ -9,7 +9,9 @@ import pytest
 import yaml
 from trinity.common.experience import EID
 from trinity.runtime.record.evaluation_samples import EvaluationLog
+from trinity.runtime.record.rundir import with_stages
 from trinity_lab.outcomes import read_outcome
+from trinity_lab.run_folders import runs_inside
 from trinity_testing.builders import an_experience
 
 from .conftest import METRIC, write_origins
@@ -259,3 +261,11 @@ def test_what_cannot_be_compared_is_said(call, a_run, arguments, says) -> None:
     result = call("compare", a_run("a", 0.4), *arguments)
 
     assert says in str(result.exception)
+
+
+def test_a_folder_with_a_foreign_record_two_levels_down_holds_no_run(tmp_path) -> None:
+    (tmp_path / "x" / "y").mkdir(parents=True)
+    (tmp_path / "x" / "y" / "run.json").write_text("{}")
+
+    assert runs_inside(tmp_path) == ""
+    assert with_stages(tmp_path / "x") == [tmp_path / "x"]

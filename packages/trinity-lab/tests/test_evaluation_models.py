@@ -94,8 +94,13 @@ def test_a_folder_that_is_not_there_is_no_hugging_face_id(tmp_path, monkeypatch)
             ConfigError, match=r"no folder .*there are: global_step_9, global_step_10"
         ):
             find_models([str(lost)])
-    with pytest.raises(ConfigError, match="no folder checkpoints/day/run, seen from"):
-        find_models(["checkpoints/day/run"])
+    for lost in ("checkpoints/day/run", "./lost", "lost/", "~/lost"):
+        with pytest.raises(ConfigError, match=f"no folder {Path(lost)}, seen from"):
+            find_models([lost])
+    monkeypatch.chdir(tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"no folder global_step_7, .*: global_step_9, "):
+        find_models(["global_step_7"])
+    assert [one.path for one in find_models(["gpt2"])] == ["gpt2"]
 
 
 def test_a_hugging_face_id_is_one_beside_a_folder_of_its_owner_too(tmp_path, monkeypatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -119,6 +120,32 @@ def test_of_a_folder_of_runs_each_run_is_told(run_dir, tmp_path, capsys) -> None
     assert said.index(f"run directory {one}\n") < said.index(f"run directory {other}\n")
     assert "train step 7" in said
     assert "no room" in said
+
+
+def test_a_folder_of_runs_has_those_with_stages_and_those_of_explorers(
+    run_dir, tmp_path, capsys
+) -> None:
+    stage = run_dir(status="finished", stage="sft").rename(tmp_path / "sft")
+    (tmp_path / "runs" / "staged").mkdir(parents=True)
+    stage.rename(tmp_path / "runs" / "staged" / "sft")
+    run_dir(status="finished").rename(tmp_path / "runs" / "plain")
+    (tmp_path / "runs" / "notes").mkdir()
+
+    status(tmp_path / "runs", as_json=True)
+
+    told = json.loads(capsys.readouterr().out)
+    assert [Path(one["directory"]).name for one in told["runs"]] == ["plain", "sft"]
+
+
+def test_a_run_whose_record_is_damaged_still_says_that_it_has_no_checkpoint(
+    run_dir, capsys
+) -> None:
+    directory = run_dir()
+    (directory / "run.json").write_text("{")
+
+    status(directory)
+
+    assert "last checkpoint: none" in capsys.readouterr().out
 
 
 def test_a_folder_without_a_run_is_named(tmp_path) -> None:

@@ -77,19 +77,25 @@ def find_models(words: Sequence[str]) -> list[Model]:
         ConfigError: a folder holds no model, or is not there.
     """
     for word in words:
-        _refuse_lost_folder(Path(word))
+        _refuse_lost_folder(word)
     return _told_apart([find_model(word) for word in words])
 
 
-def _refuse_lost_folder(path: Path) -> None:
+def _refuse_lost_folder(word: str) -> None:
     """Hold that a word that names no folder may be a Hugging Face id: ``NAME``, ``OWNER/NAME``.
 
     Raises:
-        ConfigError: it has more parts, or its first one is a folder with checkpoints or runs.
+        ConfigError: it has more parts, is written as a path, is called as a checkpoint, or its
+            first part is a folder with checkpoints or runs.
     """
-    there = [] if path.exists() else CheckpointStore(path.parent).all()
-    runs = "" if path.exists() or path.parent == Path() else runs_inside(path.parent)
-    if path.exists() or not (there or runs or len(path.parts) > 2 or path.is_absolute()):
+    path = Path(word)
+    if path.exists():
+        return
+    is_bare = path.parent == Path() and not path.name.startswith("global_step_")
+    there = [] if is_bare else CheckpointStore(path.parent).all()
+    runs = "" if path.parent == Path() else runs_inside(path.parent)
+    is_path = len(path.parts) > 2 or word.startswith((".", "~", "/")) or word.endswith("/")
+    if not (there or runs or is_path):
         return
     names = ", ".join(one.path.name for one in there)
     beside = f" Beside it there are: {names}." if there else ""

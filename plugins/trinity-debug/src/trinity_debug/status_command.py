@@ -35,12 +35,16 @@ def status(
     Reads only the files of the run and its ledger, so it works for a dead run too. A ledger on a
     database server is read only with --databases.
     """
+    from trinity.runtime.record.rundir import with_stages
+
     from trinity_debug.run_report import read_standing
 
-    found = [read_standing(one, may_ask_servers=databases) for one in _folders(run_dir)]
+    folders = _folders(run_dir)
+    found = [read_standing(one, may_ask_servers=databases) for one in folders]
     if as_json:
         told = [_as_json(standing) for standing in found]
-        one = told[0] if len(told) == 1 else {"schema": 1, "stages": told}
+        what = "stages" if folders == with_stages(run_dir) else "runs"
+        one = told[0] if len(told) == 1 else {"schema": 1, what: told}
         typer.echo(json.dumps(one, indent=2))
         return
     for standing in found:
@@ -54,8 +58,13 @@ def _folders(run_dir: Path) -> list[Path]:
     stages = with_stages(run_dir)
     if stages != [run_dir] or (run_dir / "config.yaml").exists():
         return stages
-    records = (*run_dir.glob("*/run.json"), *run_dir.glob("*/bench.json"))
-    return sorted({one.parent for one in records}) or stages
+    inside = sorted(one for one in run_dir.glob("*") if one.is_dir())
+    runs = [stage for one in inside for stage in with_stages(one) if _is_run(stage)]
+    return runs or stages
+
+
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("run.json", "bench.json", "explorers"))
 
 
 def _as_json(standing: RunReport) -> dict[str, Any]:
@@ -77,7 +86,8 @@ def _show(standing: RunReport) -> None:
     _print(f"note: {line}" for line in [*standing.notes, *problem])
     _print(_of_disk(standing.disk))
     _print(standing.selection)
-    if all(part.mode == "bench" for part in standing.parts) and not standing.checkpoint:
+    is_bench = bool(standing.parts) and all(part.mode == "bench" for part in standing.parts)
+    if is_bench and not standing.checkpoint:
         return  # it trains nothing
     age = f", written {duration(standing.checkpoint_s)} ago" if standing.checkpoint_s else ""
     typer.echo(f"last checkpoint: {standing.checkpoint or 'none'}{age}")

@@ -151,8 +151,10 @@ def with_stages(directory: Path) -> list[Path]:
     if (directory / "run.json").exists() or (directory / "explorers").exists():
         return [directory]
     found = [one for one in directory.glob("*/run.json") if b'"stage": ""' not in one.read_bytes()]
-    stages = sorted(found, key=lambda one: (one.parent / "config.yaml").stat().st_mtime)
-    return [path.parent for path in stages] or [directory]
+    configs = [one for path in found if (one := path.with_name("config.yaml")).exists()]
+    return [one.parent for one in sorted(configs, key=lambda one: one.stat().st_mtime)] or [
+        directory
+    ]
 
 
 def run_directory(
