@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
+from trinity.common.workflows import Workflow
 from trinity.errors import PluginError
-from trinity.extend import ComponentSpec
+from trinity.extend import KINDS, ComponentSpec
 from trinity.extend.requirements import _is_plainly_met, missing_requirements
 from trinity_testing.planning import run_checks
 
@@ -132,3 +135,13 @@ def test_the_short_way_to_compare_versions_agrees_with_packaging(core, clauses):
     bounds = ",".join(sign + version for sign, version in clauses)
     expected = bool(clauses) and SpecifierSet(bounds).contains(core)
     assert _is_plainly_met(f"trinity-core{bounds}", core) == expected
+
+
+def test_a_workflow_that_does_not_say_how_it_is_built_is_not_refused_for_that() -> None:
+    class Rows(dict, Workflow):
+        def run(self) -> list:
+            return []
+
+    with pytest.raises(ValueError, match="no signature"):
+        inspect.signature(Rows)
+    assert KINDS["workflow"].unbuildable(Rows) is None

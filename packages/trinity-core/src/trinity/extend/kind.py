@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,8 @@ class Kind:
             return f"{cls.__name__} does not define {absent}", "Define it."
         if self.gets_all:
             try:
-                inspect.signature(cls).bind(**dict.fromkeys(self.provided))
+                with suppress(ValueError):  # a class that derives from a builtin may not say it
+                    inspect.signature(cls).bind(**dict.fromkeys(self.provided))
             except TypeError as error:
                 what = f"{cls.__name__} is built with the keywords {', '.join(self.provided)}"
                 return f"{what}: {error}", "Let its __init__ take these, and need no others."

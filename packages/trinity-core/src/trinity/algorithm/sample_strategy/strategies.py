@@ -16,13 +16,6 @@ if TYPE_CHECKING:
 
     from trinity.common.metrics import Metrics
 
-__all__ = [
-    "CheckedStrategy",
-    "DefaultSampleStrategy",
-    "StalenessControlSampleStrategy",
-    "version_metrics",
-]
-
 
 class DefaultSampleStrategy(SampleStrategy):
     """Reads what comes next."""
