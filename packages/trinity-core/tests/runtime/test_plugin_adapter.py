@@ -230,4 +230,7 @@ def test_a_class_with_the_base_that_forgets_a_method_is_refused_before_the_run()
     class Forgetful(Storage):
         def write(self, experiences): ...
 
-    assert KINDS["storage"].missing_from(Forgetful) == ["read", "available"]
+    assert KINDS["storage"].problem_of(Forgetful) == (
+        "Forgetful does not define available(), read()",
+        "Define it.",
+    )
