@@ -50,13 +50,17 @@ SIDE_BY_SIDE = (
     "--no-loadscope-reorder",
 )
 
-IMPORTED_BY_TESTS = """
-import datasets, hypothesis, httpx, math_verify, openai.types.chat, peft, ray, streamlit, uvicorn
-import tensorboard.backend.event_processing.event_accumulator
+IMPORTED_BY_TESTS = (  # side by side: the two have little in common
+    """
 import torch.distributed.checkpoint, torch.distributed.fsdp
 from transformers import AutoModelForCausalLM, AutoTokenizer
-import transformers.models.llama.modeling_llama, transformers.models.qwen2.modeling_qwen2
-"""
+import transformers.models.llama.modeling_llama, transformers.models.qwen2.modeling_qwen2, peft
+""",
+    """
+import datasets, hypothesis, httpx, math_verify, openai.types.chat, ray, streamlit, uvicorn
+import tensorboard.backend.event_processing.event_accumulator
+""",
+)
 
 TWO_HOSTS = "tests/e2e/test_two_hosts.py"
 TESTS_THAT_BUILD = "packages/trinity-core/tests/cli/test_plugins_new.py"

@@ -12,14 +12,14 @@ import os
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import nox
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,10 +62,10 @@ GROUPS = {  # what each installs; run: what every command of a run needs
 QUIET_PIP = ("-m", "pip", "--disable-pip-version-check", "install", "-qq")
 
 
-def shared_environment(session: nox.Session, *groups: str, imports: str = "") -> Path:
+def shared_environment(session: nox.Session, *groups: str, imports: Sequence[str] = ()) -> Path:
     """Return the folder of the programs of .nox/shared, with these groups installed in it.
 
-    What ``imports`` imports from others is compiled there, beside the installation of ours.
+    What these programs import from others is compiled there, beside the installation of ours.
     """
     if sys.version_info < (3, 11):  # noqa: UP036 -- nox itself may run on an older one
         session.error(f"Trinity needs Python 3.11 or newer; nox runs on {sys.version.split()[0]}")
@@ -107,15 +107,20 @@ def install_ours(session: nox.Session, bin_dir: Path, *groups: str, env: dict[st
 
 
 @contextmanager
-def imported(session: nox.Session, python: Path, lines: str) -> Iterator[None]:
-    """Import these modules meanwhile: Python compiles each once, and not in each process."""
-    command = [str(python), "-c", lines]
+def imported(session: nox.Session, python: Path, programs: Sequence[str]) -> Iterator[None]:
+    """Run these imports meanwhile: Python compiles each module once, and not in each process."""
     env = {"PYTHONDONTWRITEBYTECODE": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     inherited = dict(os.environ)  # noqa: TID251 -- passed on
-    with subprocess.Popen(command, env=inherited | env) as compiling:
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(subprocess.Popen([str(python), "-c", one], env=inherited | env))
+            for one in programs
+        ]
         yield
-    if compiling.returncode:
-        session.error(f"what the tests import cannot be imported: {shlex.join(command)}")
+    for program, compiling in zip(programs, running, strict=True):
+        if compiling.returncode:
+            command = shlex.join([str(python), "-c", program])
+            session.error(f"what the tests import cannot be imported: {command}")
 
 
 def needs(group: str) -> list[str]:

@@ -134,7 +134,8 @@ def fails_at(monkeypatch):
     return due.add
 
 
-@pytest.mark.parametrize("name", [MORE("ppo"), "mix"])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("name", ["ppo", "mix"])
 def test_a_run_that_failed_goes_on_with_the_rows_that_it_held(
     config_dict, write_yaml, tmp_path, fails_at, name
 ) -> None:

@@ -104,9 +104,11 @@ def assert_alike(rows, others) -> None:
             [
                 (TRAIN, 1, "after"),
                 (f"{SAVE}._replace", 2, "before"),
-                (f"{RUN}.loop:Loop._sync", 1, "before"),
             ],
-            id="in train step, save and sync",
+            id="in train step and save",
+        ),
+        pytest.param(
+            [(f"{RUN}.loop:Loop._sync", 1, "before")], id="in sync", marks=pytest.mark.acceptance
         ),
         pytest.param(
             [(EXPLORE, 1, "after"), (TRAIN, 1, "after"), (f"{SAVE}._write", 1, "after")],

@@ -71,6 +71,7 @@ def train(trainer: GradientTrainer, ranks: dict[str, int], *, steps: int = 3) ->
             trainer.step(run, lr=RATE)
 
 
+@pytest.mark.acceptance
 def test_runs_of_ranks_4_and_16_in_turns_equal_each_run_alone_bit_for_bit(model, tmp_path):
     ranks = {"a": 4, "b": 16}
     together = GradientTrainer(str(model))

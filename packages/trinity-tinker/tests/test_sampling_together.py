@@ -69,6 +69,7 @@ def test_runs_of_three_ranks_and_the_base_model_sample_together_as_each_does_alo
     assert len(set(first)) == 4  # each run says something else
 
 
+@pytest.mark.acceptance
 def test_sampling_beside_a_run_that_trains_changes_no_bit_of_either(base, tmp_path, make_client):
     """The frozen base model is all that they share."""
     found = []
