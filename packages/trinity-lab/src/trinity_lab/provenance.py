@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.json_lines import append_whole
 from trinity.common.secrets import masked
+from trinity.monitor.jsonl import append_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 from trinity.common.config.kept import flat, shown_setting
-from trinity.common.json_lines import append_whole
 from trinity.errors import ConfigError
+from trinity.monitor.jsonl import append_whole
 from trinity.runtime.record.records import write_atomically
 from trinity.runtime.record.rundir import RunDir
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from trinity.common.json_lines import first_problem
 from trinity.errors import CheckpointError, RunFailedError
+from trinity.monitor.jsonl import first_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

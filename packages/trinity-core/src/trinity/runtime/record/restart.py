@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.kept import changed_settings
-from trinity.common.json_lines import append_whole
 from trinity.common.secret_names import MASK
 from trinity.common.secrets import masked_setting
 from trinity.common.sync_policy import Consume
 from trinity.errors import CheckpointError
+from trinity.monitor.jsonl import append_whole
 from trinity.runtime.record.checkpoint import FROM_MODEL, CheckpointStore, check_model
 from trinity.runtime.record.plots import draw_plots
 from trinity.runtime.record.result import RunStatus, StageResult

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.buffer.step_file import older_half
-from trinity.common.json_lines import first_bad_line
 from trinity.errors import CheckpointError
-from trinity.monitor.jsonl import MetricsLine
+from trinity.monitor.jsonl import MetricsLine, first_bad_line
 from trinity.runtime.record.growing_file import Growth, Growths
 from trinity.runtime.record.records import (
     Beginning,

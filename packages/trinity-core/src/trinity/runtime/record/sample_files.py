@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.columns import unpack
-from trinity.common.json_lines import read_lines
 from trinity.errors import DataError
+from trinity.monitor.jsonl import read_lines
 from trinity.runtime.record.records import HistoryLine
 from trinity.runtime.record.samples import FORMAT, HISTORY, MAGIC, part_files
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trinity.common.columns import Column, joined_column, pack
-from trinity.common.json_lines import append_whole
 from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.common.value_checks import shortened
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import CheckpointError
+from trinity.monitor.jsonl import append_whole
 from trinity.runtime.observers import Observer
 
 if TYPE_CHECKING:
