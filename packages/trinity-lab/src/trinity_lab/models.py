@@ -71,7 +71,7 @@ def find_model(word: str) -> Model:
 
 
 def find_models(words: Sequence[str]) -> list[Model]:
-    """Return the models that words of a command name, with a label of its own for each.
+    """Return the models that words of a command name; no two different ones have the same label.
 
     Raises:
         ConfigError: a folder holds no model, or is not there.

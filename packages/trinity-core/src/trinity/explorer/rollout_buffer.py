@@ -337,7 +337,7 @@ def name_of_group(number: int, *, batch_size: int) -> tuple[str, int]:
 def group_of(eid: EID) -> str:
     """Return the name of the group that was begun for an experience, ``batch/task``.
 
-    A workflow may name a group of its own below the task, by a dash: it comes and goes with it.
+    A workflow may name groups below a task, with a dash: they are part of the task's group.
 
     >>> from trinity.common.experience import EID
     >>> [group_of(EID(batch=2, task=task)) for task in (1, "1-verdicts")]
