@@ -232,14 +232,16 @@ def test_a_training_metric_is_told_as_the_mean_of_the_last_steps(call, a_run) ->
     assert " 6.500\n" in said  # of 2 to 11
 
 
-def test_an_included_run_that_is_not_finished_is_told_with_its_step(call, a_run) -> None:
+@pytest.mark.parametrize("side", ["train", "explore"])
+def test_an_included_run_that_is_not_finished_is_told_with_its_step(call, a_run, side) -> None:
     run = a_run("a", 0.4, status="interrupted")
     record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**record, "train_steps": 12}))
+    record |= {"mode": side, "train_steps": 0, f"{side}_steps": 12}
+    (run / "run.json").write_text(json.dumps(record))
 
     said = call("compare", run, "--unfinished").stdout
 
-    assert f"note: {run} is not finished: interrupted after train step 12" in said
+    assert f"note: {run} is not finished: interrupted after {side} step 12" in said
 
 
 @pytest.mark.parametrize("given", ["reward", "rollout/reward"])

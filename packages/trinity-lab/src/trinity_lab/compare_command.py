@@ -87,7 +87,7 @@ def _outcomes(
     found = [read_outcome(one, metric=metric) for one in directories if one not in left_out]
     notes = [f"note: {one} is not finished and left out (--unfinished)" for one in left_out]
     notes += [
-        f"note: {one.directory} is not finished: {one.status} after train step {one.train_steps}"
+        f"note: {one.directory} is not finished: {one.status} after {one.last_step}"
         for one in found
         if one.status != "finished"
     ]

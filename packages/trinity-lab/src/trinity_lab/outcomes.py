@@ -43,7 +43,7 @@ class Outcome:
     name: str
     seed: int | None
     status: str  # of run.json
-    train_steps: int
+    last_step: str  # "train step 12"; of a run that only explores, "explore step 12"
     metric: str
     value: float
     is_of_evaluation: bool = True  # else of the last steps
@@ -93,7 +93,7 @@ def read_outcome(directory: Path, *, metric: str = "") -> Outcome:
         name=str(settings.get("name", directory.name)),
         seed=seed if isinstance(seed, int) else None,
         status=str(status["status"]),
-        train_steps=status["train_steps"],
+        last_step=status["last_step"],
         metric=metric,
         value=value,
         is_of_evaluation=metric in evaluation,
@@ -162,9 +162,10 @@ def _status(directory: Path) -> dict[str, Any]:  # Any: json
     name = "run.json" if (directory / "run.json").exists() else "bench.json"
     try:
         read: dict[str, Any] = json.loads((directory / name).read_text(encoding="utf-8"))
-        steps = int(read.get("train_steps", 0))
+        side = "explore" if read.get("mode") == "explore" else "train"
+        step = f"{side} step {int(read.get(f'{side}_steps', 0))}"
         evaluation = dict(read["evaluation"])
-        return {"evaluation": evaluation, "status": read["status"], "train_steps": steps}
+        return {"evaluation": evaluation, "status": read["status"], "last_step": step}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(f"{directory / name} cannot be read: {error}.") from error
 
