@@ -146,6 +146,7 @@ def test_a_run_that_is_started_again_is_told_without_what_it_printed_before(a_fi
     program = [sys.executable, "-c", SILENT_AFTER]
     for _ in range(2):
         told.clear()
+        Path("go").unlink(missing_ok=True)  # it waits until it was told as active
         work = SideBySide(folder=folder, program=program, slots=[{}], say=say, tell_s=0.2)
         with folder.held():
             work.run(folder.runs[:1])
