@@ -118,7 +118,7 @@ def _with_longer_label(model: Model) -> Model:
 
 
 def _own_folders(run: Path, settings: dict[str, Any]) -> tuple[str, ...]:
-    """Return the last folders of a run's path; a stage, named RUN/STAGE, has two of its own."""
+    """Return the last folder of a run's path, or the last two of a stage (RUN/STAGE)."""
     count = 1 + str(settings.get("name", "")).count("/")
     return run.parts[-count:]
 

@@ -224,7 +224,7 @@ class RendersAgain(RightMultiTurn):
 
 
 class NeedsAUrl(Right):
-    """Has an argument of its own without a default, which no run gives."""
+    """Needs an extra argument, which no run gives."""
 
     def __init__(self, *, task, model, auxiliary_models=None, url):
         """Take the address ``url`` too."""
