@@ -8,9 +8,11 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+from trinity.common.config import Config, ExperienceBufferConfig
 from trinity.errors import ModelError
-from trinity.extend import KINDS
+from trinity.extend import KINDS, get_manager
 from trinity.extend.component import Component, Origin
+from trinity.runtime.determinism import determinism_of
 from trinity_engine_vllm import environment, plugin, preflight
 from trinity_engine_vllm.engine import VLLMEngine
 from trinity_engine_vllm.logprobs_mode import Sampling
@@ -160,3 +162,14 @@ def test_what_the_plugin_declares_is_there_and_vllm_is_not_imported() -> None:
     assert words >= {"stop_strings", "structure", "scores", "busy_s", "preflight", "limits"}
     assert [w for a in kind.abilities if a.word in words for w in kind.lacks(VLLMEngine, a)] == []
     assert ("vllm" in sys.modules) == was_imported
+
+
+def test_a_run_promises_the_order_of_tasks_and_not_their_numbers() -> None:
+    config = Config(mode="both")
+    (spec,) = plugin.trinity_rollout_engines().values()
+    config.explorer.rollout_model.engine_type = spec.target
+    config.algorithm.sample_strategy = "default"
+    config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig(storage_type="queue")
+
+    assert determinism_of(config, get_manager()) == "same order"
+    assert "lockstep" not in spec.provides

@@ -21,10 +21,7 @@ from trinity.runtime.determinism import determinism_of, may_overlap
 def test_tasks_that_follow_rewards_have_no_order_where_weights_follow_the_clock(
     style, selector, level
 ) -> None:
-    config = Config(mode="both")
-    config.synchronizer.sync_style = style
-    config.algorithm.sample_strategy = config.algorithm.sample_strategy or "default"
-    config.buffer.trainer_input.experience_buffer = ExperienceBufferConfig(storage_type="queue")
+    config = a_config(sync_style=style)
     chosen = DataSelectorConfig(selector_type=selector)
     config.buffer.explorer_input.taskset = TasksetConfig(data_selector=chosen)
 
@@ -47,6 +44,26 @@ def test_what_two_runs_of_a_seed_have_in_common(settings, level) -> None:
 
 
 @pytest.mark.parametrize(
+    ("engine", "level"),
+    [
+        ("transformers", "same numbers"),
+        ("trinity.engines.transformers_engine:TransformersEngine", "same numbers"),
+        ("trinity_testing.engines:ScriptedEngine", "same order"),
+    ],
+)
+def test_numbers_follow_from_the_seed_only_if_the_engine_has_a_lockstep_mode(engine, level) -> None:
+    assert determinism_of(a_config(engine=engine), get_manager()) == level
+
+
+def test_without_lockstep_mode_tasks_that_follow_rewards_have_no_order_either() -> None:
+    config = a_config(engine="trinity_testing.engines:ScriptedEngine")
+    chosen = DataSelectorConfig(selector_type="difficulty_based")
+    config.buffer.explorer_input.taskset = TasksetConfig(data_selector=chosen)
+
+    assert determinism_of(config, get_manager()) == "same ledger"
+
+
+@pytest.mark.parametrize(
     ("settings", "overlaps"),
     [
         ({"sync_style": "fixed"}, False),  # the next step waits for the sync
@@ -65,8 +82,9 @@ def test_rollouts_begin_beside_train_steps_where_nothing_depends_on_the_moment(
     assert may_overlap(a_config(**settings), get_manager()) is overlaps
 
 
-def a_config(*, mode="both", window=0.0, replays=False, **sync):
+def a_config(*, mode="both", window=0.0, replays=False, engine="transformers", **sync):
     config = Config(mode=mode)
+    config.explorer.rollout_model.engine_type = engine
     for name, value in sync.items():
         setattr(config.synchronizer, name, value)
     config.buffer.batch_size, config.explorer.window = 4, window

@@ -73,6 +73,7 @@ def test_an_ability_that_no_class_shows_is_there_only_by_its_word() -> None:
         "adapters",
         "busy_s",
         "in_flight",
+        "lockstep",
         "penalties",
         "scores",
         "shares_module",

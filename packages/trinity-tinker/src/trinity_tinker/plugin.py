@@ -14,7 +14,7 @@ TRINITY_PLUGIN_API = 1
 TRINITY_FOLDER_VIEWS = {"tinker": "trinity_tinker.folder_view:VIEW"}  # of `trinity view`
 
 _OF_TRANSFORMERS = {"logprobs", "seeded_by_key", "busy_s", "stop_strings", "structure"}
-_OF_TRANSFORMERS |= {"weights:memory", "scores", "in_flight", "adapters", "penalties"}
+_OF_TRANSFORMERS |= {"weights:memory", "scores", "in_flight", "adapters", "penalties", "lockstep"}
 _OF_TORCH = {"ref_logprob", "entropys", "necs", "trained_batch", "preflight"}
 
 

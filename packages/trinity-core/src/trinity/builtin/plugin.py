@@ -122,7 +122,7 @@ def trinity_rollout_engines() -> Mapping[str, str | ComponentSpec]:
     """Return the engine that samples in this process."""
     target = "trinity.engines.transformers_engine:TransformersEngine"
     provides = {"logprobs", "seeded_by_key", "busy_s", "shares_module", "stop_strings", "structure"}
-    provides |= {"weights:memory", "scores", "in_flight", "adapters", "penalties"}
+    provides |= {"weights:memory", "scores", "in_flight", "adapters", "penalties", "lockstep"}
     spec = ComponentSpec(target, provides=frozenset(provides), default_for="cpu")
     return {"transformers": spec}
 

@@ -137,6 +137,12 @@ _ALL_KINDS = (
             *_methods(sleep="sleep wake_up"),
             Ability(word="shares_module", argument="module"),
             Ability(
+                word="lockstep",
+                argument="in_lockstep",
+                meaning="first requests of rollouts wait for each other, so that batches and "
+                "numbers follow from the seed. Without it, `fixed` promises `same order` only.",
+            ),
+            Ability(
                 word="stop_strings",
                 attribute="takes_stop_strings",
                 meaning="a request's `stop` and `stop_token_ids` end its replies. Without it, a "
@@ -159,8 +165,7 @@ _ALL_KINDS = (
             ),
             Ability(
                 word="weights:memory",
-                meaning="`load_weights` replaces all weights between two steps. Every engine has "
-                "it.",
+                meaning="every engine: `load_weights` replaces all weights between two steps.",
             ),
             Ability(
                 word="structure",
@@ -312,8 +317,7 @@ _ALL_KINDS = (
             Ability(
                 word="state",
                 members=("state_dict", "load_state_dict"),
-                meaning="it has a state that a checkpoint holds. Without it, a resumed run begins "
-                "with a new one.",
+                meaning="a checkpoint holds its state. Without it, a resumed run starts a new one.",
             ),
         ),
         is_pure=True,
