@@ -5,8 +5,8 @@
                             v                                  v
     RolloutBuffer      slots, window, count of rows          READY ---consume---> CONSUMED --> free
                             ^                                                         ^
-    this thread        collect -> train step -> sync if due -> evaluate -> admit -> wait
-                            |              |
+    this thread        collect -> take turn -> evaluate -> sync if due -> admit -> train or wait
+                            |                                                         |
     observers          metrics, history, samples, display; checkpoints: this thread writes all files
 
     who             writes                   waits for           who unblocks it
@@ -14,10 +14,9 @@
     this thread     weights, slots, files    anything that ends  the rollout thread
     engines         replies                  a sync              this thread, in `_sync`
 
-Where groups begin one by one, they begin and end in the explorer's thread, under the same lock.
-*In turns* a rollout step runs inside `wait`, and all is trained before the next one that the next
-sync waits for. When each of these happens is decided in ``runtime/schedule.py``, by the policy in
-``common/sync_policy.py``.
+Where groups begin one by one, they begin and end in the explorer's thread, under the same lock. A
+*turn* trains all that the next sync waits for, then syncs: of rounds, and in turns, where a rollout
+step runs inside `wait`. ``runtime/schedule.py`` decides when, by ``common/sync_policy.py``.
 """
 
 from __future__ import annotations
