@@ -7,6 +7,8 @@
              3e-4, from random weights
     sums     told "34+58", write the sum backwards, "29"; the reward is 1 or 0; 128 samples a step,
              at most 4 new tokens, learning rate 1e-4, from weights that were shown sums before
+    sorting  told "30717", write its digits in order, "01377" (4 to 8 digits); as sums, but at most
+             10 new tokens
 
 All sides start from one model folder (a Qwen3 of a million weights, whose tokens are characters)
 and read the same rows, drawn by the seed, in groups of 8, without a schedule, at temperature 1,

@@ -9,39 +9,40 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trinity_testing.tiny import make_tiny_model
 
-from grpo_tasks.task import sums
+from grpo_tasks.task import TASKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["make_model"]
 
-SFT_STEPS, SFT_ROWS, SFT_LR = 350, 32, 1e-3  # a fifth of its answers are right then
+SFT_ROWS, SFT_LR = 32, 1e-3
+SFT_STEPS = {"sums": 350, "sorting": 100}  # a fifth of the answers are right then
 
 
 def make_model(folder: Path, *, task: str, seed: int) -> Path:
     """Return a folder with a Qwen3 of about a million weights, whose tokens are characters.
 
-    ``digits`` begins at random, from each seed anew; ``sums`` at the one that was shown sums.
+    ``digits`` begins at random, from each seed anew; the others at the one that was shown some.
     """
-    path = folder / f"model-{seed if task == 'digits' else 0}"
+    path = folder / f"model-{0 if task in SFT_STEPS else seed}"
     if path.exists():
         return path
     make_tiny_model(path, vocab=259, hidden=128, layers=5, heads=4, init_std=0.02, seed=seed)
-    if task == "sums":
-        show_sums(path, seed=seed)
+    if task in SFT_STEPS:
+        show_answers(path, task=task, seed=seed)
     return path
 
 
-def show_sums(folder: Path, *, seed: int) -> None:
-    """Train the model a little on sums, so that some of its answers are right."""
+def show_answers(folder: Path, *, task: str, seed: int) -> None:
+    """Train the model a little on answers, so that some of its own are right."""
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=SFT_LR, weight_decay=0.0, fused=True)
     generator = random.Random(seed + 1000)
-    for _ in range(SFT_STEPS):
-        rows = [sums(generator) for _ in range(SFT_ROWS)]
+    for _ in range(SFT_STEPS[task]):
+        rows = [TASKS[task].question(generator) for _ in range(SFT_ROWS)]
         loss = _loss(model, tokenizer, rows)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

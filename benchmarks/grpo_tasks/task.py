@@ -2,6 +2,7 @@
 
 digits   told "say 3", say 3; the model begins at random
 sums     told "34+58", write 92 backwards, "29"; the model was shown some sums before
+sorting  told "30717", write its digits in order, "01377"; 4 to 8 digits; the model was shown some
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["TASKS", "Task", "make_rows", "sums"]
+__all__ = ["TASKS", "Task", "make_rows"]
 
 NUM_ROWS = 512
 
@@ -65,15 +66,25 @@ def is_right(response: str, answer: str) -> float:
     return float(response.strip() == answer)
 
 
-def sums(generator: random.Random) -> tuple[str, str]:
+def _two_numbers(generator: random.Random) -> tuple[str, str]:
     """Return two numbers of two digits, and their sum backwards: the ones come first."""
     a, b = generator.randint(10, 99), generator.randint(10, 99)
     return f"{a}+{b}", str(a + b)[::-1]
+
+
+def _digits_to_sort(generator: random.Random) -> tuple[str, str]:
+    digits = generator.choices("0123456789", k=generator.randint(4, 8))
+    return "".join(digits), "".join(sorted(digits))
 
 
 TASKS = {
     "digits": Task(
         prompts=8, group=8, answer_tokens=8, lr=3e-4, reward=digit_share, question=_a_digit
     ),
-    "sums": Task(prompts=16, group=8, answer_tokens=4, lr=1e-4, reward=is_right, question=sums),
+    "sums": Task(
+        prompts=16, group=8, answer_tokens=4, lr=1e-4, reward=is_right, question=_two_numbers
+    ),
+    "sorting": Task(
+        prompts=16, group=8, answer_tokens=10, lr=1e-4, reward=is_right, question=_digits_to_sort
+    ),
 }

@@ -18,8 +18,9 @@ class DigitShareReward(RewardFn):
         return {"share": response[:8].count(truth) / 8}
 
 
+@REWARD_FUNCTIONS.register_module("reward_of_sorting")
 @REWARD_FUNCTIONS.register_module("reward_of_sums")
-class RightSumReward(RewardFn):
+class RightAnswerReward(RewardFn):
     """1 for the answer and nothing else."""
 
     def __call__(  # type: ignore[override]  # the keywords it wants, by name
