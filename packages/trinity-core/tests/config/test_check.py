@@ -204,7 +204,7 @@ def test_a_model_whose_name_looks_like_a_path_is_refused_with_the_nearest_name(
         (["plugins.require=['no-such-plugin>=1']"], "no-such-plugin"),
         (
             ["model.external_model.enable=true"],
-            "model.external_model.enable: True is not supported yet.",
+            "enable: a model behind an external API cannot be trained. Use mode bench",
         ),
     ],
 )

@@ -22,7 +22,6 @@ ENV = {
 RESOLVED = json.loads((DATA / "resolved.json").read_text())
 
 AUXILIARY = "sections of auxiliary models stay as written: what they leave out follows at the start"
-EXTERNAL = "an external model is a feature to come: the section stays as written"
 #: path ([] for an index) -> (in how many files, why it differs)
 DIFFERENCES = {
     "algorithm.advantage_fn": (
@@ -59,11 +58,10 @@ DIFFERENCES = {
     "explorer.listen_address": (25, "who is to reach a service from elsewhere says so"),
     "explorer.rollout_model.engine_num": (1, "not given: half of the GPUs"),
     "explorer.rollout_model.engine_type": (
-        23,
+        22,
         "not given: the engine by priority, here the embedded one",
     ),
-    "explorer.rollout_model.external_model_config.enable": (1, EXTERNAL),
-    "explorer.rollout_model.tensor_parallel_size": (1, EXTERNAL),
+    "explorer.rollout_model.tensor_parallel_size": (1, "1 for a model behind an API, not 0"),
     "model.lora_configs[].path": (1, "the trainer makes the adapter: there is no folder of it"),
     "monitor.monitor_args.api_key": (5, "a monitor's own defaults are its own"),
     "monitor.monitor_args.base_url": (5, "a monitor's own defaults are its own"),

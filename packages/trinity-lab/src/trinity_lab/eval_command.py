@@ -16,6 +16,8 @@ from trinity.cli.output import echo_columns, plain
 from trinity.common.secret_names import MASK
 from trinity.errors import ConfigError
 
+from trinity_lab.external.configure import use_bytes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -32,6 +34,7 @@ _SAMPLING = (  # keys of `model` that a model without a run shares with the othe
     *("min_response_tokens", "enable_prompt_truncation", "repetition_penalty", "enable_thinking"),
     *("custom_chat_template", "chat_template_path"),
 )
+_OF_WORKFLOWS = ("enable_openai_api", "enable_history")  # keys of an engine that they need
 _FILE = "eval.yaml"
 _AS_IN_RUN = (
     "What is not given by --workflow, --reward and --set is as in the first run of these models "
@@ -43,6 +46,14 @@ _NO_RUN = (
     "buffer.explorer_input.eval_tasksets.0.format.prompt_key=COLUMN and ...response_key=COLUMN."
 )
 
+_Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CHECKPOINT...",
+        help="Checkpoints, run directories (their newest), model folders, Hugging Face ids, "
+        "api:NAME (a model behind the OpenAI-compatible API at OPENAI_BASE_URL).",
+    ),
+]
 _Tasks = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="A benchmark of lm-eval, such as gsm8k. Repeatable."),
@@ -63,13 +74,7 @@ _Chat = Annotated[
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CHECKPOINT...",
-            help="Checkpoints, run directories (their newest), model folders, Hugging Face ids.",
-        ),
-    ],
+    models: _Models,
     data: Annotated[Path | None, typer.Option("--data", help="The file of tasks.")] = None,
     tasks: _Tasks = None,
     task_files: _TaskFiles = None,
@@ -101,9 +106,11 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
     if data is None and not tasks:
         raise typer.BadParameter("name a file with --data, or a benchmark with --tasks")
     set_manager(get_manager().narrowed(plugin_dirs=plugin_dir or []))
-    found = find_models(models)
+    found = find_models(models, has_external=True)
     for model in found:
         refuse_agents(model)
+        if model.is_external and tasks:
+            raise typer.BadParameter(f"--tasks: lm-eval cannot ask {model.label}; use --data")
     benchmarks = Benchmarks(tasks=tasks or [], include=task_files, limit=limit, has_chat=chat)
     benchmarks.check()
     rows: list[_Row] = [(model, None, []) for model in found]
@@ -203,6 +210,10 @@ def _config(
         "rollout_model": rollout | {"model_path": None},
         **({"max_timeout": given["max_timeout"]} if "max_timeout" in given else {}),
     }
+    if model.is_external:
+        sections["model"]["external_model"] = {"enable": True}
+        kept = {key: rollout[key] for key in _OF_WORKFLOWS if key in rollout}
+        sections["explorer"]["rollout_model"] = kept
     config = {
         **sections,
         "mode": "bench",
@@ -216,7 +227,10 @@ def _config(
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / _FILE
         file.write_text(yaml.safe_dump(_unmasked(config)), encoding="utf-8")
-        return load_or_explain(file, overrides=overrides)
+        loaded = load_or_explain(file, overrides=overrides)
+    if model.is_external:
+        use_bytes(loaded)  # as the run does: what was kept of the last one is compared with it
+    return loaded
 
 
 def _unmasked(value: Any) -> Any:  # Any: yaml
@@ -230,7 +244,7 @@ def _names(models: Sequence[Model], prefix: str) -> list[str]:
     """Return a folder's name for each model; those of one label are numbered."""
     names: list[str] = []
     for model in models:
-        name = f"{prefix}-{model.label.replace('/', '-')}"
+        name = f"{prefix}-{re.sub('[/:]', '-', model.label)}"
         count = sum(one == name or one.startswith(f"{name}-again") for one in names)
         names.append(f"{name}-again{count}" if count else name)
     return names

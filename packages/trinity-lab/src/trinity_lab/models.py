@@ -17,6 +17,8 @@ from trinity_lab.run_folders import runs_inside
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+EXTERNAL = "api:"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
@@ -28,6 +30,7 @@ class Model:
         checkpoint: that it is part of; None: it is a plain model.
         run: the directory of its run; None: likewise.
         settings: of that run, by section; empty: likewise (Any: yaml).
+        is_external: ``path`` is the model's name at an OpenAI-compatible API.
     """
 
     label: str
@@ -35,6 +38,7 @@ class Model:
     checkpoint: Checkpoint | None
     run: Path | None
     settings: dict[str, Any]
+    is_external: bool = False
 
 
 def find_model(word: str) -> Model:
@@ -49,7 +53,7 @@ def find_model(word: str) -> Model:
     """
     path = Path(word)
     if not path.exists():
-        return Model(label=word, path=word, checkpoint=None, run=None, settings={})
+        return _plain(word)
     path = path.absolute()
     checkpoint = _checkpoint_of(path)
     if checkpoint is not None:
@@ -70,15 +74,29 @@ def find_model(word: str) -> Model:
     return Model(label=path.name, path=str(path), checkpoint=None, run=None, settings={})
 
 
-def find_models(words: Sequence[str]) -> list[Model]:
+def find_models(words: Sequence[str], *, has_external: bool = False) -> list[Model]:
     """Return the models that words of a command name; no two different ones have the same label.
+
+    Args:
+        words: each as :func:`find_model` takes it.
+        has_external: ``api:NAME`` is a model behind an OpenAI-compatible API.
 
     Raises:
         ConfigError: a folder holds no model, or is not there.
     """
+    found = []
     for word in words:
+        name = word.removeprefix(EXTERNAL)
+        if has_external and name != word:
+            found.append(replace(_plain(name), label=word, is_external=True))
+            continue
         _refuse_lost_folder(word)
-    return _told_apart([find_model(word) for word in words])
+        found.append(find_model(word))
+    return _told_apart(found)
+
+
+def _plain(name: str) -> Model:
+    return Model(label=name, path=name, checkpoint=None, run=None, settings={})
 
 
 def _refuse_lost_folder(word: str) -> None:

@@ -46,6 +46,27 @@ def trinity_commands() -> dict[str, ComponentSpec]:
 
 
 @hookimpl
+def trinity_rollout_engines() -> dict[str, ComponentSpec]:
+    """Return the engine that asks a model behind an external API, to evaluate it."""
+    return {
+        "external": ComponentSpec(
+            "trinity_lab.external.engine:ExternalEngine",
+            "a model behind an OpenAI-compatible API, for mode bench",
+            provides=frozenset({"preflight", "stop_strings"}),
+        )
+    }
+
+
+@hookimpl
+def trinity_configure(config: Config) -> None:
+    """Give a run of an external model a tokenizer."""
+    if config.model.external_model.enable:
+        from trinity_lab.external.configure import use_bytes
+
+        use_bytes(config)
+
+
+@hookimpl
 def trinity_config_notes(config: Config) -> list[str]:
     """Return what the data of a configuration are like."""
     from trinity_lab.data_notes import data_notes

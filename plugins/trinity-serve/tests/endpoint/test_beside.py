@@ -6,7 +6,7 @@ import socket
 import openai
 import pytest
 from trinity.common.config import Config
-from trinity.common.config.inference_model import ExternalApiConfig, InferenceModelConfig
+from trinity.common.config.inference_model import ExternalModelConfig, InferenceModelConfig
 from trinity.common.models.auxiliary import AuxiliaryModel, auxiliary_client, wrapper_of
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
@@ -40,7 +40,7 @@ class AsksItsJudge(Workflow):
 
 
 def an_external(name=None, model_name=None):
-    api = ExternalApiConfig(
+    api = ExternalModelConfig(
         enable=True, base_url_env="JUDGE_URL", api_key_env="JUDGE_KEY", model_name=model_name
     )
     return InferenceModelConfig(name=name, external_model_config=api)

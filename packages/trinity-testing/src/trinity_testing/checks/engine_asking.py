@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.inference_model import parameters_of
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.common.ports import GenerationRequest
 from trinity.extend import KINDS
 from trinity.runtime.plugin_adapter import adapted
 
+from trinity_testing.check import Skipped
 from trinity_testing.checks import engine_reference as reference
 
 if TYPE_CHECKING:
@@ -29,11 +31,17 @@ TOLERANCE = 2e-3  # of a log-probability: engines may compute in another order
 
 @contextmanager
 def opened(component: Component, context: CheckContext) -> Iterator[Any]:
-    """Make an engine as the explorer would, and close it at the end."""
-    kind = KINDS["rollout_engine"]
+    """Make an engine as the explorer would, and close it at the end.
+
+    Raises:
+        Skipped: it asks an external API.
+    """
+    kind, cls = KINDS["rollout_engine"], context.load(component)
+    if "external_model_config" in (parameters_of(cls) or ()):
+        raise Skipped("it asks an external API, not the model that it would be compared with")
     with no_progress_bars():
         engine = kind.made(
-            context.load(component),
+            cls,
             context.arguments(component),
             model_path=str(reference.model_folder(0)),
             dtype="float32",

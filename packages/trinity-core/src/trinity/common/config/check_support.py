@@ -128,14 +128,14 @@ def _repeated_models(config: Config) -> Iterator[Problem]:
 
 def _external_models(config: Config) -> Iterator[Problem]:
     """Yield the models behind an API that nobody could ask, or train."""
-    path = "explorer.rollout_model.external_model_config.enable"
-    if config.explorer.rollout_model.external_model_config.enable:
-        yield config.source.problem(
-            path,
-            "a model behind an external API cannot be trained or evaluated.",
-            "Leave it out; auxiliary models may be behind one.",
-            "not_yet",
-        )
+    is_evaluated, path = config.model.external_model.enable, "model.external_model.enable"
+    if config.explorer.rollout_model.external_model_config.enable and not is_evaluated:
+        path = "explorer.rollout_model.external_model_config.enable"
+        what = "is true, but only model.external_model has an effect."
+        yield config.source.problem(path, what, "To evaluate such a model, set that in mode bench.")
+    elif is_evaluated and config.mode != "bench":
+        what = "a model behind an external API cannot be trained."
+        yield config.source.problem(path, what, "Use mode bench to evaluate it.")
     for index, section in enumerate(config.explorer.auxiliary_models):
         api = section.external_model_config
         if api.enable and not (api.model_name or section.model_path):

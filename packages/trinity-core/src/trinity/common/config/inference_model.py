@@ -20,26 +20,12 @@ from trinity.common.config.base import (
     other,
     section,
 )
+from trinity.common.config.model import ExternalModelConfig
 from trinity.extend.component import split_target
 
 if TYPE_CHECKING:
     from trinity.common.config.model import ModelConfig
     from trinity.extend import Component
-
-
-class ExternalApiConfig(StrictModel):
-    """``external_model_config``: ask an auxiliary model by an OpenAI-compatible API."""
-
-    enable: bool = core(False, "use an external API instead of an engine (auxiliary models only)")
-    base_url_env: str = core(
-        "OPENAI_BASE_URL", "environment variable that holds the address", switch="enable"
-    )
-    api_key_env: str = core(
-        "OPENAI_API_KEY", "environment variable that holds the key", switch="enable"
-    )
-    model_name: str | None = core(
-        None, "the model's name at the API; default: model_path", switch="enable"
-    )
 
 
 class InferenceModelConfig(StrictModel):
@@ -144,8 +130,8 @@ class InferenceModelConfig(StrictModel):
         "continue by recorded token ids if a client or chat template drops the reasoning of "
         "earlier replies",
     )
-    external_model_config: ExternalApiConfig = section(
-        ExternalApiConfig, "an auxiliary model behind an external API"
+    external_model_config: ExternalModelConfig = section(
+        ExternalModelConfig, "an auxiliary model behind an external API"
     )
     enable_return_routed_experts: bool = not_yet(
         False, "return the experts that a mixture-of-experts model chose"

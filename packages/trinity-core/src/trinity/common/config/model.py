@@ -76,16 +76,18 @@ class TinkerConfig(StrictModel):
 
 
 class ExternalModelConfig(StrictModel):
-    """``model.external_model``: bench a model behind an OpenAI-compatible API."""
+    """A model behind an OpenAI-compatible API: the evaluated one, or an auxiliary one."""
 
-    enable: bool = not_yet(False, "send the requests to an external API")
-    base_url_env: str = not_yet(
+    enable: bool = core(False, "send the requests to an external API, not to an engine")
+    base_url_env: str = core(
         "OPENAI_BASE_URL", "environment variable that holds the address", switch="enable"
     )
-    api_key_env: str = not_yet(
+    api_key_env: str = core(
         "OPENAI_API_KEY", "environment variable that holds the key", switch="enable"
     )
-    model_name: str | None = not_yet(None, "the model's name at the API", switch="enable")
+    model_name: str | None = core(
+        None, "the model's name at the API; default: model_path", switch="enable"
+    )
 
 
 class ModelConfig(StrictModel):
@@ -130,7 +132,9 @@ class ModelConfig(StrictModel):
     rope_scaling: dict[str, Any] | None = not_yet(None, "other scaling of the rotary embedding")
     rope_theta: float | None = not_yet(None, "other base of the rotary embedding")
     tinker: TinkerConfig = section(TinkerConfig, "the Tinker service")
-    external_model: ExternalModelConfig = section(ExternalModelConfig, "an external API")
+    external_model: ExternalModelConfig = section(
+        ExternalModelConfig, "evaluate a model behind an external API (mode bench)"
+    )
 
     @property
     def adapters(self) -> tuple[str, ...]:

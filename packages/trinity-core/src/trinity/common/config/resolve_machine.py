@@ -23,9 +23,25 @@ def resolve_machine(work: Resolution) -> None:
     if work.config.mode == "colocate":
         _resolve_colocation(work)
     _keep_others_awake(work)
+    _resolve_special_models(work)
+    if work.machine.num_gpus == 0:
+        _run_without_gpus(work)
+    else:
+        resolve_gpus(work)
+    _resolve_precision(work)
+    _resolve_sync(work)
+
+
+def _resolve_special_models(work: Resolution) -> None:
+    """Fill in who trains and samples a model behind a service, or one with several adapters."""
     if work.config.model.tinker.enable:
         for path in ("trainer.trainer_type", f"{_ENGINE}.engine_type"):
             work.fill(path, "tinker", origin="model.tinker.enable")
+    elif work.config.model.external_model.enable:
+        origin = "model.external_model.enable"
+        work.fill(f"{_ENGINE}.engine_type", "external", origin=origin)
+        api = work.config.model.external_model.model_copy()
+        work.fill(f"{_ENGINE}.external_model_config", api, origin=origin)
     elif work.config.model.adapters:
         for path, plain in (
             ("trainer.trainer_type", "torch"),
@@ -33,12 +49,6 @@ def resolve_machine(work: Resolution) -> None:
         ):
             if not work.asked(path) or work.value(path) == plain:  # else it is refused later
                 work.fill(path, "multi_lora", origin="model.lora_configs")
-    if work.machine.num_gpus == 0:
-        _run_without_gpus(work)
-    else:
-        resolve_gpus(work)
-    _resolve_precision(work)
-    _resolve_sync(work)
 
 
 def _resolve_trainer(work: Resolution) -> None:
