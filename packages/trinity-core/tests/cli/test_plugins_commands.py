@@ -175,7 +175,7 @@ def test_a_command_without_the_kit_is_the_line_that_installs_it(command_name, wo
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         1,
         f"Error: trinity plugins {name} is part of trinity-testing. "
-        "Run: python -m pip install trinity-testing",
+        "Run: python -m pip install trinity-testing (in a clone: -e packages/trinity-testing)",
     )
 
 

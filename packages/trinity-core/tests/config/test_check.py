@@ -83,7 +83,7 @@ def test_an_algorithm_of_another_distribution_names_its_install_line(
     run = load_config(a_run(), overrides=["algorithm.algorithm_type=gspo"])
 
     assert listed(check(resolve(run, cpu), cpu))[0].endswith(
-        "It is part of trinity-algorithms. Run: python -m pip install trinity-algorithms"
+        "Run: python -m pip install trinity-algorithms (in a clone: -e plugins/trinity-algorithms)"
     )
 
 

@@ -56,6 +56,19 @@ def test_a_distribution_is_in_this_repository_or_is_not_advised():
     assert {name for name in told if "not there yet" in told[name]} == set(told) - HERE
 
 
+def test_a_clone_is_told_the_folders_of_a_distribution_and_of_what_it_needs():
+    told = known.how_to_get("trinity-studio")
+
+    folders = ("packages/trinity-studio", "plugins/trinity-debug", "plugins/trinity-ledger")
+    assert told.endswith(f" (in a clone: {' '.join(f'-e {one}' for one in folders)})")
+
+
+def test_what_was_installed_from_a_wheel_is_told_no_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(known, "_ROOT", tmp_path)
+
+    assert known.how_to_get("trinity-lab") == "Run: python -m pip install trinity-lab"
+
+
 def test_what_is_planned_is_not_there():
     assert set(TABLES["planned"]) & HERE == set()
 

@@ -70,7 +70,8 @@ def test_a_known_distribution_is_named_with_its_install_line(site):
     with pytest.raises(UnknownComponentError) as raised:
         site.discover().find("workflow", "alfworld_workflow")
     assert str(raised.value).endswith(
-        "It is part of trinity-envs-alfworld. Run: python -m pip install trinity-envs-alfworld"
+        "It is part of trinity-envs-alfworld. Run: python -m pip install trinity-envs-alfworld "
+        "(in a clone: -e plugins/trinity-envs-alfworld)"
     )
 
 

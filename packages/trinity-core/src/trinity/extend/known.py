@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
+_ROOT = next(iter(Path(__file__).parents[5:6]), Path())  # of a clone
 Table = Literal["components", "commands", "import_paths", "classes"]
 
 
@@ -22,8 +24,26 @@ def how_to_get(distribution: str) -> str:
     """Return what to do for a distribution; one that does not exist yet is not to be installed."""
     planned = _tables()["planned"].get(distribution)
     if planned is None:
-        return f"Run: {install_line(distribution)}"
+        folders = " ".join(f"-e {folder}" for folder in _folders(distribution))
+        in_clone = f" (in a clone: {folders})" if folders else ""
+        return f"Run: {install_line(distribution)}{in_clone}"
     return f"{distribution} does not exist yet; until then {planned}."
+
+
+def _folders(distribution: str) -> list[str]:
+    """Return its folder in the clone that this file is in, and those of what it needs; or none."""
+    import tomllib
+
+    found, waiting = dict[str, str](), [distribution]
+    while waiting:
+        name = re.split(r"[^\w-]", waiting.pop())[0]
+        for place in () if name in found else (f"packages/{name}", f"plugins/{name}"):
+            file = _ROOT / place / "pyproject.toml"
+            if file.is_file():
+                found[name] = place
+                waiting += tomllib.loads(file.read_text("utf-8"))["project"]["dependencies"]
+    found.pop("trinity-core", None)
+    return list(found.values())
 
 
 def distribution_of(table: Table, name: str) -> str | None:
