@@ -132,7 +132,7 @@ def test_P088_without_the_studio_the_line_that_installs_it_is_said(monkeypatch) 
         monkeypatch.delitem(sys.modules, name)
     before = set_manager(get_manager().narrowed(disabled=["studio"]))
     try:
-        with pytest.raises(ImportError, match=r"Run: python -m pip install trinity-studio$"):
+        with pytest.raises(ImportError, match=r"Run: python -m pip install trinity-studio "):
             importlib.import_module(MODULES[0])
     finally:
         set_manager(before)
