@@ -39,13 +39,19 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append(asked)
         self.server.keys.add(self.headers["authorization"])
         status, message = self.server.answer(asked)
+        if isinstance(message, bytes):
+            self.send(status, message)
+            return
         reason = "tool_calls" if message.get("tool_calls") else message.pop("finish", "stop")
         choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", **message}}
         completion = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
         body = {**completion, "choices": [choice]} if status == 200 else {"error": message}
-        text = json.dumps(body).encode()
+        self.send(status, json.dumps(body).encode())
+
+    def send(self, status, text):
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        kind = "text/html" if text.startswith(b"<") else "application/json"
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
@@ -61,7 +67,7 @@ def serve(monkeypatch):
 
     def start(answer):
         server = Api(answer)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
         servers.append(server)
         monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
         monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test-0815")
@@ -241,6 +247,81 @@ def test_a_setting_that_such_apis_lack_is_refused_by_name(engine, setting):
 
     with pytest.raises(ModelError, match=next(iter(setting))):
         replied(one, [QUESTION], **setting)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>Sign in</html>",
+        b"{not JSON",
+        b"[1, 2]",
+        b'{"choices": []}',
+        b'{"error": {"message": "no credits"}}',
+        b'{"choices": [{"finish_reason": "stop", "message": null}]}',
+        b'{"choices": [{"message": {"content": 4}}]}',
+        b'{"choices": [{"message": {"tool_calls": [{"function": {"arguments": "{}"}}]}}]}',
+    ],
+)
+def test_what_is_no_reply_is_told_with_its_beginning(engine, body):
+    one, _ = engine(lambda asked: (200, body))
+
+    with pytest.raises(ModelError) as told:
+        replied(one, [QUESTION])
+
+    assert "the API of OPENAI_BASE_URL gave no reply of 'big'" in str(told.value)
+    assert body.decode() in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ({"content": None}, ""),
+        ({"content": [{"type": "text", "text": "4"}, {"type": "thinking", "thinking": "."}]}, "4"),
+        ({"content": None, "refusal": "I can't.", "finish": "content_filter"}, "I can't."),
+        ({"content": "a\ud83db"}, "a?b"),  # half of a character
+        ({"content": "4", "reasoning_content": "Hm.", "tool_calls": None}, "4"),
+        ({"content": "4", "tool_calls": [{"type": "custom", "custom": {"name": "x"}}]}, "4"),
+    ],
+)
+def test_a_reply_of_another_shape_is_read(engine, message, text):
+    one, _ = engine(lambda asked: (200, dict(message)))
+
+    [completion] = replied(one, [QUESTION])
+
+    assert (text_of(completion), completion.finish_reason) == (text, "stop")
+
+
+@pytest.mark.parametrize("arguments", [{"a": 1}, '{"a": 1}'])
+def test_a_call_is_read_without_a_type_and_with_arguments_as_an_object(engine, arguments):
+    call = {"id": "c", "function": {"name": "add", "arguments": arguments}}
+    one, _ = engine(lambda asked: (200, {"content": None, "tool_calls": [call]}))
+
+    [completion] = replied(one, [QUESTION])
+
+    assert text_of(completion) == (
+        '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("OPENAI_BASE_URL", "127.0.0.1:8000/v1", "begins with neither http:// nor https://"),
+        ("OPENAI_BASE_URL", "http://", "names no host"),
+        ("OPENAI_API_KEY", "sk-secret\n", "has a space, a line break or another character"),
+        ("OPENAI_API_KEY", "sk-sécret", "has a space, a line break or another character"),
+    ],
+)
+def test_an_address_or_a_key_that_no_request_can_carry_is_said_before_anything_starts(
+    serve, file, monkeypatch, name, value, what
+):
+    serve(lambda asked: (200, {"content": "4"}))
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ConfigError, match=f"{name} {what}") as told:
+        run(load_config(file), local=True)
+
+    assert "cret" not in str(told.value)
 
 
 def test_a_closed_engine_leaves_nobody_waiting(engine):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity_lab.external.text_tokens import TOKENIZER
+from trinity_lab.external.text_tokens import NO_LIMIT, ROOM, TOKENIZER
 
 if TYPE_CHECKING:
     from trinity.common.config import Config
 
 __all__ = ["use_bytes"]
-
-_ROOM = 2**24  # bytes of a chat: more than any API takes
 
 
 def use_bytes(config: Config) -> None:
@@ -20,13 +18,9 @@ def use_bytes(config: Config) -> None:
     response = rollout.max_response_tokens or model.max_response_tokens
     if response is None and model.max_model_len is not None:
         response = model.max_model_len // 2
-    rollout.extra_engine_args = {
-        "sends_max_tokens": response is not None,
-        **rollout.extra_engine_args,
-    }
     model.external_model.model_name = model.external_model.model_name or model.model_path
     model.model_path = str(TOKENIZER)
     model.custom_chat_template = model.chat_template_path = None
     for section in (model, rollout):
-        section.max_model_len, section.max_prompt_tokens = _ROOM, None
-        section.max_response_tokens = response or _ROOM // 2
+        section.max_model_len, section.max_prompt_tokens = ROOM, None
+        section.max_response_tokens = response or NO_LIMIT

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.clients import api_async_client
 from trinity.common.ports import Completion, RolloutEngine, WeightVersion
 from trinity.errors import ConfigError, ModelError
 
-from trinity_lab.external.text_tokens import END, chat_of, tokens_of
-from trinity_lab.external.wire import api_messages, reply_text
+from trinity_lab.external.reach import problems_of
+from trinity_lab.external.text_tokens import END, NO_LIMIT, chat_of, tokens_of
+from trinity_lab.external.wire import api_messages, reply_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -25,6 +25,7 @@ __all__ = ["ExternalEngine"]
 
 _MAX_RETRIES = 5  # of the client, with growing pauses: 408, 409, 429, 5xx and lost connections
 _AT_ONCE = 64  # requests
+_SHOWN = 1000  # characters of what a server says, such as a page of HTML
 #: what OpenAI's API does not have, and servers such as vLLM's take beside it
 _EXTRA = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _REFUSED: dict[str, Any] = {  # Any: a setting of any type
@@ -42,7 +43,6 @@ class ExternalEngine(RolloutEngine):
     Args:
         external_model_config: where the API is, and the model's name there.
         request_timeout_s: seconds that a request may take.
-        sends_max_tokens: ask for at most a request's ``max_new_tokens``, in tokens of the API.
 
     Raises:
         ConfigError: the environment does not say where the API is, or has no key.
@@ -55,14 +55,12 @@ class ExternalEngine(RolloutEngine):
         external_model_config: ExternalModelConfig,
         *,
         request_timeout_s: float = 3600.0,
-        sends_max_tokens: bool = True,
     ) -> None:
         if problems := self.preflight(external_model_config=external_model_config):
             raise ConfigError(" ".join(problems))
         api = external_model_config
         self.version = WeightVersion(0)
         self._name, self._address = api.model_name or "", api.base_url_env
-        self._sends_max_tokens = sends_max_tokens
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="external-api", daemon=True
@@ -79,17 +77,8 @@ class ExternalEngine(RolloutEngine):
 
     @staticmethod
     def preflight(**arguments: Any) -> list[str]:
-        """Return what is missing: the client, or variables of the environment."""
-        if find_spec("openai") is None:
-            return ["asks an external API with the package openai. Install it: pip install openai."]
-        api = arguments["external_model_config"]
-        needed = {"address": api.base_url_env, "key": api.api_key_env}
-        return [
-            f"{name} is not set; it holds the {what} of the API. Set it in the environment of "
-            f"trinity, or name another variable in model.external_model."
-            for what, name in needed.items()
-            if not os.environ.get(name)
-        ]
+        """Return what keeps the API from being asked."""
+        return problems_of(arguments["external_model_config"])
 
     def submit(self, request: GenerationRequest) -> Future[list[Completion]]:
         """Ask the API ``n`` times.
@@ -136,7 +125,7 @@ class ExternalEngine(RolloutEngine):
             "top_p": request.top_p,
             "stop": list(request.stop) or None,
             "tools": chat.get("tools") or None,
-            "max_tokens": request.max_new_tokens if self._sends_max_tokens else None,
+            "max_tokens": request.max_new_tokens if request.max_new_tokens < NO_LIMIT else None,
             "extra_body": extra or None,
         }
         return {name: value for name, value in found.items() if value is not None}
@@ -145,29 +134,30 @@ class ExternalEngine(RolloutEngine):
         return list(await asyncio.gather(*(self._reply(arguments) for _ in range(n))))
 
     async def _reply(self, arguments: dict[str, Any]) -> Completion:
-        from openai import OpenAIError
+        from openai import APIConnectionError, OpenAIError
 
+        create = self._client.chat.completions.with_raw_response.create
         try:
             async with self._slots:
-                made = await self._client.chat.completions.create(**arguments)
+                body = (await create(**arguments)).text
         except OpenAIError as error:
-            raise ModelError(
-                f"the API of {self._address} gave no reply of {self._name!r}: {error}"
-            ) from error
-        if not made.choices:
-            raise ModelError(
-                f"the API of {self._address} gave no reply of {self._name!r}: "
-                f"{made.model_dump_json()}"
-            )
-        choice = made.choices[0]
-        is_cut = choice.finish_reason == "length"
-        token_ids = tokens_of(reply_text(choice.message)) + (() if is_cut else (END,))
+            cause = f" {error.__cause__}" if isinstance(error, APIConnectionError) else ""
+            raise self._failed(f"{error}{cause}") from error
+        try:
+            text, is_cut = reply_of(body)
+        except ValueError as error:
+            raise self._failed(body) from error
+        token_ids = tokens_of(text) + (() if is_cut else (END,))
         return Completion(
             token_ids=token_ids,
             logprobs=(0.0,) * len(token_ids),
             finish_reason="length" if is_cut else "stop",
             weight_version=self.version,
         )
+
+    def _failed(self, said: str) -> ModelError:
+        what = f"the API of {self._address} gave no reply of {self._name!r}"
+        return ModelError(f"{what}: {said[:_SHOWN]}{'...' if len(said) > _SHOWN else ''}")
 
     async def _ended(self) -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}

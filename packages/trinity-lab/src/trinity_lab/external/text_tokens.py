@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["END", "TOKENIZER", "chat_of", "tokens_of"]
+__all__ = ["END", "NO_LIMIT", "ROOM", "TOKENIZER", "chat_of", "tokens_of"]
 
+ROOM = 2**24  # bytes of a chat: more than any API takes
+NO_LIMIT = ROOM // 2  # bytes of a reply, where nobody said how long one may be
 END = 256  # the end token; the ids below are bytes
 #: the folder of the tokenizer; it writes the end token as a character that JSON escapes
 TOKENIZER = Path(__file__).parent / "tokenizer"

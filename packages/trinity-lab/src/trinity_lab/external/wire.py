@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, Field
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from openai.types.chat import ChatCompletionMessage
-
-__all__ = ["api_messages", "reply_text"]
+__all__ = ["api_messages", "reply_of"]
 
 _TAKEN = ("role", "content", "name", "tool_calls", "tool_call_id")
 
@@ -37,16 +37,63 @@ def _api_call(call: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": call.get("id", "call"), "type": "function", "function": function}
 
 
-def reply_text(message: ChatCompletionMessage) -> str:
-    """Return a reply as a model would have written it, calls in the notation ``hermes``.
+class _Function(BaseModel):
+    name: str
+    arguments: str | dict[str, Any] | None = None  # Any: JSON; some servers send the object
 
-    Reasoning that the API sends beside the content is left out.
+
+class _Call(BaseModel):
+    function: _Function | None = None  # None: a call of another kind
+
+
+class _Part(BaseModel):
+    type: str
+    text: str = ""
+
+
+class _Message(BaseModel):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Reply(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+
+
+def reply_of(body: str) -> tuple[str, bool]:
+    """Return the text of a reply as a model would have written it, and whether it was cut.
+
+    Calls are in the notation ``hermes``. Reasoning that the API sends beside the content is left
+    out. Half a character, which no text can hold, becomes ``?``.
+
+    >>> reply_of('{"choices": [{"message": {"content": "4"}, "finish_reason": "length"}]}')
+    ('4', True)
+
+    Raises:
+        ValueError: the body is no reply.
     """
-    calls = [call.function for call in message.tool_calls or () if call.type == "function"]
-    written = [
-        "<tool_call>\n"
-        + f'{{"name": {json.dumps(one.name)}, "arguments": {one.arguments or "{}"}}}'
-        + "\n</tool_call>"
-        for one in calls
-    ]
-    return "\n".join([*([message.content] if message.content else []), *written])
+    text = json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace")
+    choice = _Reply.model_validate_json(text).choices[0]
+    calls = [one.function for one in choice.message.tool_calls or () if one.function is not None]
+    parts = [_content(choice.message), *map(_written, calls)]
+    return "\n".join(part for part in parts if part), choice.finish_reason == "length"
+
+
+def _content(message: _Message) -> str:
+    if isinstance(message.content, list):
+        return "".join(part.text for part in message.content if part.type == "text")
+    return message.content or message.refusal or ""
+
+
+def _written(call: _Function) -> str:
+    given = call.arguments
+    arguments = json.dumps(given) if isinstance(given, dict) else given or "{}"
+    return (
+        f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}\n</tool_call>'
+    )
