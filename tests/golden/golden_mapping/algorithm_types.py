@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
 
-from trinity.algorithm.fields import required_fields
+from trinity.algorithm.fields import field_names
 from trinity.algorithm.schema import schema_name
 from trinity.errors import UnknownComponentError
 from trinity.extend import get_manager
@@ -59,7 +60,11 @@ def _where(kind, name, case, inputs):
 
 def _inputs(kind, name, case, inputs):
     loss_fn = get_manager().load(kind, name)()
-    return {"inputs": sorted(["logprob", *required_fields(loss_fn)])}
+    parameters = inspect.signature(loss_fn.__call__).parameters
+    needed = [
+        one for one in field_names(loss_fn) if parameters[one].default is inspect.Parameter.empty
+    ]
+    return {"inputs": sorted(["logprob", *needed])}
 
 
 #: what our types hold in other words than the table: ours, theirs, and the reason

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from trinity.algorithm import PolicyLossFn
-from trinity.algorithm.fields import arguments_from, required_fields, with_whole
+from trinity.algorithm.fields import arguments_from, with_whole
 from trinity.algorithm.policy_loss_fn.dpo import DPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.ppo import PPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft import SFTPolicyLossFn
@@ -128,7 +128,6 @@ def test_a_loss_of_several_parts_may_ask_for_fields_of_the_whole_batch():
     part, whole = {"action_mask": row(1.0)}, {"action_mask": row(1.0, 1.0), "rewards": row(9.0)}
 
     assert with_whole(TwoParts(), part, whole).keys() == {"action_mask", "whole_action_mask"}
-    assert required_fields(TwoParts()) == ["action_mask"]
 
 
 def test_a_field_that_is_not_there_is_answered_with_those_that_are(golden):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,6 @@ from trinity.errors import PluginError
 from trinity.extend.environments import (
     environment_folder,
     missing_environment,
-    program_in,
     python_in,
     setup_line,
     words_as_here,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trinity.extend import EnvironmentSpec
 
-__all__ = ["chosen_python", "commands_of", "make_environment"]
+__all__ = ["chosen_python", "commands_of", "make_environment", "program_in"]
 
 _MINORS = range(30, 7, -1)  # of python3.N on the PATH, the newest first
 _VERSION = "import sys; print('%d.%d.%d' % sys.version_info[:3])"
@@ -37,6 +37,11 @@ _WHERE = {  # installer -> where it finds packages
     "pip": "pip takes packages from PIP_INDEX_URL and the folders of PIP_FIND_LINKS; "
     "PIP_NO_INDEX=1 keeps it off the network",
 }
+
+
+def program_in(folder: Path) -> Path:
+    """Return where a virtual environment that holds Trinity has its command."""
+    return python_in(folder).with_name("trinity.exe" if os.name == "nt" else "trinity")
 
 
 def make_environment(

@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from trinity.errors import PluginError, TrinityError, UnknownComponentError
 from trinity.extend import get_manager
-from trinity.extend.assets import (
-    assets_of,
-    environment_of,
-    fetch,
-    missing_part,
-    options_of,
-    parameter_of,
-)
+from trinity.extend.assets import assets_of, environment_of, fetch, missing_part
 from trinity.extend.environments import (
     environment_folder,
     missing_environment,
-    program_in,
     setup_line,
 )
 from typer.core import TyperCommand
 
+from trinity_testing.setup_options import options_of, parameter_of
 from trinity_testing.show_command import record_named
 
 if TYPE_CHECKING:
@@ -135,6 +128,8 @@ def _is_made(environment: EnvironmentSpec) -> bool:
     missing = missing_environment(environment)
     holds = ""
     if environment.as_here:
+        from trinity_testing.new_environment import program_in
+
         holds = f", with Trinity: {program_in(environment_folder(environment))}"
     said = f"missing: {missing}. {setup_line(environment)}" if missing else f"ok{holds}"
     typer.echo(f"environment {environment.name}: {said}")

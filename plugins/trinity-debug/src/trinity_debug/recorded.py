@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.models.recorded_calls import order_of
+from trinity.common.models.recorded_calls import REPLY_NAMES
 from trinity.errors import ConfigError
 from trinity.runtime.record.sample_files import places_of, samples_of
 
@@ -178,7 +178,7 @@ def _place(sample: Sample) -> tuple[int, float]:
 
 
 def _exchanges(sample: Sample, end_tokens: frozenset[int]) -> Iterator[Exchange]:
-    start, tokens, names = sample.prompt_length, sample.tokens.tolist(), order_of(sample.info)
+    start, tokens, names = sample.prompt_length, sample.tokens.tolist(), _order_of(sample.info)
     for first, last in _replies(sample.own_mask.tolist()):
         logprobs = () if sample.logprobs is None else sample.logprobs[first:last].tolist()
         reply = tuple(tokens[start + first : start + last])
@@ -189,6 +189,25 @@ def _exchanges(sample: Sample, end_tokens: frozenset[int]) -> Iterator[Exchange]
             is_cut=reply[-1] not in end_tokens,
             order=next((order for begins, order in reversed(names) if begins <= first), None),
         )
+
+
+def _order_of(info: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
+    """Return ``(first token, (request, index))`` of each reply; none where info does not say it.
+
+    >>> _order_of({"reply_names": [[0, "3-0"], [9, "12-1"]]})
+    [(0, (3, 0)), (9, (12, 1))]
+    >>> _order_of({"reply_names": "a workflow's own"})
+    []
+    """
+    try:
+        return [(int(first), _two_numbers(name)) for first, name in info.get(REPLY_NAMES, ())]
+    except (TypeError, ValueError, AttributeError):  # an entry of that name is the workflow's own
+        return []
+
+
+def _two_numbers(name: str) -> tuple[int, int]:
+    request, index = name.split("-")
+    return int(request), int(index)
 
 
 def _replies(own: list[bool]) -> Iterator[tuple[int, int]]:

@@ -12,7 +12,7 @@ from trinity.errors import unknown_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["arguments_from", "by_any_name", "field_names", "required_fields", "with_whole"]
+__all__ = ["arguments_from", "by_any_name", "field_names", "with_whole"]
 
 _WHOLE = "whole_"  # before the name of a field: that of the batch, not of the micro-batch
 
@@ -23,13 +23,6 @@ def field_names(function: object) -> list[str]:
     ``self``, ``logprob`` (which the trainer makes) and ``**kwargs`` are none.
     """
     return [p.name for p in _parameters(function) if _canonical(p.name) != "logprob"]
-
-
-def required_fields(function: object) -> list[str]:
-    """Return those of :func:`field_names` that have no default."""
-    empty = inspect.Parameter.empty
-    needed = {p.name for p in _parameters(function) if p.default is empty}
-    return [name for name in field_names(function) if name in needed]
 
 
 def arguments_from(function: object, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import keyword
-import re
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError, TrinityError
@@ -44,33 +42,6 @@ def environment_of(record: PluginRecord, manager: PluginManager) -> EnvironmentS
 def _needs_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec | EnvironmentSpec]:
     given = manager.call("trinity_assets")
     return [need for owner, needs in given if owner.key == record.key for need in needs]
-
-
-def options_of(asset: AssetSpec, *, record: PluginRecord) -> dict[str, str]:
-    """Return what ``trinity plugins setup`` takes for the asset: ``--option`` -> what it says.
-
-    These are the named parameters of its functions, described by the ``Args`` of their docstrings.
-
-    Raises:
-        PluginError: a function cannot be imported; the message says whose it is.
-    """
-    options: dict[str, str] = {}
-    for function in _functions(asset, record):
-        for name in _parameters(function):
-            said = re.search(rf"^\s*{name}: (.*)$", inspect.getdoc(function) or "", re.MULTILINE)
-            option = f"--{name.rstrip('_').replace('_', '-')}"
-            options[option] = options.get(option) or (said[1] if said else "")
-    return options
-
-
-def parameter_of(option: str) -> str:
-    """Return the name of an option in Python.
-
-    >>> parameter_of("--from"), parameter_of("--num-products")
-    ('from_', 'num_products')
-    """
-    name = option.removeprefix("--").replace("-", "_")
-    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def missing_part(
@@ -113,7 +84,7 @@ def _called(target: str, what: str, record: PluginRecord, options: Mapping[str, 
         function: object = imported_target(target)
         if not callable(function):
             return None
-        named = _parameters(function)
+        named = parameters_of(function)
         return function(**{name: text for name, text in options.items() if name in named})
     except TrinityError:
         raise
@@ -123,19 +94,8 @@ def _called(target: str, what: str, record: PluginRecord, options: Mapping[str, 
         ) from error
 
 
-def _functions(asset: AssetSpec, record: PluginRecord) -> list[Callable[..., object]]:
-    """Return what fetches and what checks, in the order in which they say what an option is."""
-    try:
-        found: list[object] = [imported_target(t) for t in (asset.fetch, asset.check) if t]
-    except (Exception, SystemExit) as error:
-        raise PluginError(
-            f"the asset {asset.name!r} of plugin {record.label} cannot be loaded: "
-            f"{described_failure(error)}."
-        ) from error
-    return [function for function in found if callable(function)]
-
-
-def _parameters(function: Callable[..., object]) -> list[str]:
+def parameters_of(function: Callable[..., object]) -> list[str]:
+    """Return the parameters that a function takes by name."""
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind in by_name]

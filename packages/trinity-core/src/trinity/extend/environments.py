@@ -157,11 +157,6 @@ def python_in(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def program_in(folder: Path) -> Path:
-    """Return where a virtual environment that holds Trinity has its command."""
-    return python_in(folder).with_name("trinity.exe" if os.name == "nt" else "trinity")
-
-
 def write_note(spec: EnvironmentSpec, folder: Path) -> None:
     """Note that the folder holds the whole environment."""
     (folder / _NOTE).write_text(json.dumps(_note(spec), indent=2) + "\n", encoding="utf-8")

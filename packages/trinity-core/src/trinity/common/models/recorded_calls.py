@@ -171,22 +171,3 @@ def version_info(spans: Sequence[tuple[int, int]]) -> dict[str, Any]:
         info["version_spans"] = [list(span) for span in spans]
         info["model_version_drift"] = max(spans, key=lambda one: one[1])[1] - info["model_version"]
     return info
-
-
-def order_of(info: dict[str, Any]) -> list[tuple[int, tuple[int, int]]]:
-    """Return ``(first token, (request, index))`` of each reply; none where info does not say it.
-
-    >>> order_of({"reply_names": [[0, "3-0"], [9, "12-1"]]})
-    [(0, (3, 0)), (9, (12, 1))]
-    >>> order_of({"reply_names": "a workflow's own"})
-    []
-    """
-    try:
-        return [(int(first), _numbers(name)) for first, name in info.get(REPLY_NAMES, ())]
-    except (TypeError, ValueError, AttributeError):  # an entry of that name is the workflow's own
-        return []
-
-
-def _numbers(name: str) -> tuple[int, int]:
-    request, index = name.split("-")
-    return int(request), int(index)
