@@ -39,6 +39,8 @@ PROMISED = {
     "a workflow whose data are missing": "run_workflow_data_missing",
     "a workflow whose check fails": "run_workflow_check_fails",
     "a workflow without run": "run_workflow_without_run",
+    "a loss that needs what no run passes": "run_loss_needs_another_field",
+    "an advantage function that needs more than the batch": "run_advantage_needs_more",
     "a workflow that raises": "run_workflow_raises",
     "a workflow that returns nothing": "run_workflow_returns_nothing",
     "a workflow that returns wrong lengths": "run_workflow_returns_wrong_lengths",
@@ -164,6 +166,34 @@ def workflow_without_run(world: World) -> None:
     world.write("plugins/house.py", lacks.replace("check_arguments(cls", "check(cls"))
 
 
+WRONG_CALLS = """
+from trinity.algorithm import ADVANTAGE_FN, POLICY_LOSS_FN, AdvantageFn, PolicyLossFn
+
+
+@POLICY_LOSS_FN.register_module("mine")
+class MyLoss(PolicyLossFn):
+    def __call__(self, log_probs, advantages, response_mask):
+        return -(log_probs * advantages * response_mask).mean(), {}
+
+
+@ADVANTAGE_FN.register_module("mine")
+class MyAdvantage(AdvantageFn):
+    def __call__(self, exps, groups):
+        return exps, {}
+"""
+
+
+def loss_needs_another_field(world: World) -> None:
+    world.write("plugins/mine.py", WRONG_CALLS)
+    world.options += ["--plugin-dir", world.folder / "plugins"]
+    world.config["algorithm"]["policy_loss_fn"] = "mine"
+
+
+def advantage_needs_more(world: World) -> None:
+    loss_needs_another_field(world)
+    world.config["algorithm"] |= {"policy_loss_fn": "ppo", "advantage_fn": "mine"}
+
+
 GIVES_A_WORKFLOW = """
 from trinity.extend import hookimpl
 
@@ -206,6 +236,8 @@ BEFORE_IT_STARTS = [
     workflow_data_missing,
     workflow_check_fails,
     workflow_without_run,
+    loss_needs_another_field,
+    advantage_needs_more,
     unwritable,
     plugin_import_failure,
     plugin_dir_import_failure,

@@ -11,6 +11,8 @@ from trinity.errors import PluginError
 from trinity.extend import PluginManager, set_manager
 
 PARTS = """
+from functools import wraps
+
 from trinity.algorithm import ADVANTAGE_FN, ALGORITHM_TYPE, POLICY_LOSS_FN
 from trinity.algorithm import AdvantageFn, AlgorithmType, PolicyLossFn
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
@@ -84,6 +86,62 @@ class ScoresNothing(RewardFn):
     pass
 
 
+@POLICY_LOSS_FN.register_module("misspells_a_field")
+class MisspellsAField(PolicyLossFn):
+    def __call__(self, log_probs, advantages, response_mask, *, old_log_probs, clip=0.2):
+        return log_probs.sum(), {}
+
+
+@POLICY_LOSS_FN.register_module("reads_a_bonus")
+class ReadsABonus(PolicyLossFn):
+    def __call__(self, logprob, bonus, whole_action_mask, epsilon=0.1, **kwargs):
+        return logprob.sum(), {}
+
+
+@POLICY_LOSS_FN.register_module("as_published")
+class AsPublished(PolicyLossFn):
+    def __call__(self, logprob, old_logprob, action_mask, advantages, **kwargs):
+        return logprob.sum(), {}
+
+    @property
+    def select_keys(self):
+        return ["old_logprob", "action_mask", "advantages", "nobody_gives_this"]
+
+
+@ADVANTAGE_FN.register_module("wants_groups")
+class WantsGroups(AdvantageFn):
+    def __call__(self, exps, groups):
+        return exps, {}
+
+
+@ADVANTAGE_FN.register_module("wants_names")
+class WantsNames(AdvantageFn):
+    def __call__(self, *, exps):
+        return exps, {}
+
+
+@ADVANTAGE_FN.register_module("adds_a_bonus")
+class AddsABonus(AdvantageFn):
+    def __call__(self, exps):
+        exps["bonus"] = exps["rewards"]
+        return exps, {}
+
+
+def with_groups(call):
+    @wraps(call)
+    def called(self, exps, **kwargs):
+        return call(self, exps, {}, **kwargs)
+
+    return called
+
+
+@ADVANTAGE_FN.register_module("is_given_groups_by_a_decorator")
+class IsGivenGroups(AdvantageFn):
+    @with_groups
+    def __call__(self, exps, groups, **kwargs):
+        return exps, {}
+
+
 @WORKFLOWS.register_module("has_no_run")
 class HasNoRun(Workflow):
     pass
@@ -110,6 +168,20 @@ class LeavesJudgesOut(Runs):
 class InTheOlderOrder(Runs):
     def __init__(self, model, task, auxiliary_models=None, **options):
         super().__init__(task=task, model=model)
+"""
+
+ADDING = """
+from trinity.algorithm import ADVANTAGE_FN, AdvantageFn
+
+
+@ADVANTAGE_FN.register_module("adds_what_it_is_told")
+class Adds(AdvantageFn):
+    def __init__(self, field="bo" + "nus"):
+        self.field = field
+
+    def __call__(self, exps):
+        exps[self.field] = exps["rewards"]
+        return exps, {}
 """
 
 
@@ -222,3 +294,64 @@ def test_a_workflow_of_the_older_order_is_built_by_name(problems) -> None:
     key = "buffer.explorer_input.taskset.default_workflow_type"
 
     assert problems(f"{key}=in_the_older_order") == ""
+
+
+def test_a_loss_that_names_a_field_that_nobody_passes_is_a_problem_at_its_key(
+    problems, file
+) -> None:
+    found = problems("algorithm.policy_loss_fn=misspells_a_field")
+
+    line = line_of("class MisspellsAField(PolicyLossFn):") + 1
+    whose = f"misspells_a_field (plugin-dir {file}) cannot be called at {file}:{line}: it"
+    assert f"algorithm.policy_loss_fn: {whose} needs 'log_probs', which Trinity does not " in found
+    assert "Did you mean 'logprob'? Fields of the batch are passed, by name: logprob, " in found
+    assert "or take it in __init__ (policy_loss_fn_args)." in found
+    assert len(found.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("wants_groups", "missing a required argument: 'groups'"),
+        ("wants_names", "too many positional arguments"),
+    ],
+)
+def test_an_advantage_function_that_a_batch_alone_cannot_call_is_a_problem(
+    name, why, problems, file
+) -> None:
+    found = problems(f"algorithm.advantage_fn={name}")
+
+    assert (
+        f"algorithm.advantage_fn: {name} (plugin-dir {file}) cannot be called at {file}:" in found
+    )
+    assert f": {why}. It is passed the batch, by position, and nothing " in found
+    assert len(found.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "policy_loss_fn=as_published",
+        "advantage_fn=is_given_groups_by_a_decorator",
+        "advantage_fn=adds_a_bonus",
+    ],
+)
+def test_what_a_train_step_calls_without_an_error_is_no_problem(setting, problems) -> None:
+    assert problems(f"algorithm.{setting}") == ""
+
+
+def test_a_field_of_the_users_own_is_no_problem_where_a_component_names_it(problems) -> None:
+    loss, adds = "algorithm.policy_loss_fn=reads_a_bonus", "algorithm.advantage_fn=adds_a_bonus"
+
+    assert "reads_a_bonus" in problems(loss)
+    assert problems(loss, adds) == ""
+
+
+def test_a_field_that_an_unknown_component_may_add_is_only_noticed(file, cpu, a_run) -> None:
+    (file.parent / "adding.py").write_text(ADDING)
+    set_manager(PluginManager.discover(env={}, plugin_dirs=[str(file.parent)]))
+    settings = ["policy_loss_fn=reads_a_bonus", "advantage_fn=adds_what_it_is_told"]
+    config = resolve(load_config(a_run(), overrides=[f"algorithm.{s}" for s in settings]), cpu)
+
+    (found,) = check(config, cpu)
+    assert (found.severity, "needs 'bonus'" in found.message) == ("notice", True)

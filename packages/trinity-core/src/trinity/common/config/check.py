@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 from trinity.common.config.check_abilities import ability_problems
 from trinity.common.config.check_active_groups import active_group_problems, replay_problems
 from trinity.common.config.check_algorithm import algorithm_problems
-from trinity.common.config.check_names import (
-    monitor_problems,
-    name_problems,
-    problems_of_parts,
-)
+from trinity.common.config.check_calls import call_problems
+from trinity.common.config.check_names import monitor_problems, name_problems, problems_of_parts
 from trinity.common.config.check_numbers import number_problems
 from trinity.common.config.check_paths import path_problems
 from trinity.common.config.check_ranks import rank_problems
@@ -56,7 +53,7 @@ def check(
         problems += [*problems_of_parts(config, parts), *active_group_problems(config, parts)]
         problems += rank_problems(config, machine, parts)
     if "algorithm" not in guessed:
-        problems += algorithm_problems(config, parts)
+        problems += [*algorithm_problems(config, parts), *call_problems(config, parts)]
     if "numbers" not in guessed:
         problems += number_problems(config, machine, parts)
     return problems

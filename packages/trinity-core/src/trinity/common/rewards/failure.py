@@ -28,7 +28,7 @@ def reward_failure(reward_fn: RewardFn, error: BaseException) -> str:
 
 def place_of_call(cls: type) -> str:
     """Return file and line of the call of a class, else its module."""
-    code = getattr(cls.__call__, "__code__", None)
+    code = getattr(inspect.unwrap(cls.__call__), "__code__", None)
     if code is None:
         return cls.__module__
     return f"{inspect.getsourcefile(code) or code.co_filename}:{code.co_firstlineno}"
