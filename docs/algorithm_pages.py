@@ -23,10 +23,10 @@ from docstrings import (
     prose,
     spaced,
 )
-from trinity.algorithm.schema import schema_name
 from trinity.common.config import Config, Machine, check, resolve
 from trinity.common.config.resolve_algorithm import ALGORITHM_PARTS
 from trinity.extend import PluginManager
+from trinity_testing.learning.toy_run import schema_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ PROMISED = {
     "a module of a plugin folder that fails to import": "run_plugin_dir_import_failure",
     "a plugin that is too new": "run_plugin_too_new",
     "a plugin that clashes": "run_plugin_clash",
+    "a plugin that was uninstalled since": "run_plugin_uninstalled",
     "a plugin that misspells a hook": "run_plugin_misspelt_hook",
     "a workflow whose data are missing": "run_workflow_data_missing",
     "a workflow whose check fails": "run_workflow_check_fails",
@@ -297,6 +299,22 @@ def test_a_row_without_the_prompt_key_is_found_before_anything_is_run(
     assert ended.code == 1, ended.stdout
     golden(ended.stderr, "run_row_without_prompt_key", TMP=world.folder)
     assert not (run_dir / "run.json").exists()
+
+
+@pytest.mark.acceptance
+def test_a_run_whose_plugin_was_uninstalled_says_what_it_was_started_with(
+    world, write_yaml, trinity, golden, run_dir, tmp_path
+) -> None:
+    world.install("rooms", GIVES_A_WORKFLOW)
+    world.taskset["default_workflow_type"] = "shared"
+    path = write_yaml(world.config)
+    started = trinity("run", "--local", "--config", path)
+    shutil.rmtree(tmp_path / "site" / "trinity_rooms-1.0.dist-info")
+
+    ended = trinity("run", "--local", "--config", path)
+
+    assert (started.code, ended.code) == (0, 1), started.stderr
+    golden(ended.stderr, "run_plugin_uninstalled", TMP=tmp_path)
 
 
 def test_a_configuration_that_is_not_there_is_named(trinity, golden, tmp_path) -> None:

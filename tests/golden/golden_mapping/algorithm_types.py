@@ -6,9 +6,9 @@ import inspect
 from functools import partial
 
 from trinity.algorithm.fields import field_names
-from trinity.algorithm.schema import schema_name
 from trinity.errors import UnknownComponentError
 from trinity.extend import get_manager
+from trinity_testing.learning.toy_run import schema_name
 
 ATTRIBUTES = ("use_critic", "use_reference", "can_balance_batch", "use_rollout")
 

@@ -9,12 +9,10 @@ from trinity.algorithm import (
     ALGORITHM_TYPE,
     AdvantageFn,
     AlgorithmType,
-    ExperienceModel,
     SampleStrategy,
 )
 from trinity.algorithm.algorithms import GRPOAlgorithm, SFTAlgorithm
 from trinity.algorithm.sample_strategy.strategies import DefaultSampleStrategy
-from trinity.algorithm.schema import schema_name
 from trinity.common.experience import Experience
 from trinity.errors import ConfigError
 
@@ -52,11 +50,6 @@ def test_a_default_config_wins_over_an_attribute_of_the_class():
 
     assert Frugal.setting("use_reference") is False
     assert Frugal.setting("use_advantage") is True
-
-
-def test_a_schema_is_a_class_or_its_word():
-    assert schema_name(ExperienceModel) == schema_name("experience") == "experience"
-    assert schema_name(SFTAlgorithm.schema) == "sft"
 
 
 def test_sft_refuses_to_explore(golden):

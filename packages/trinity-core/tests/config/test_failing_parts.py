@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from textwrap import dedent
 
 import pytest
@@ -355,3 +356,21 @@ def test_a_field_that_an_unknown_component_may_add_is_only_noticed(file, cpu, a_
 
     (found,) = check(config, cpu)
     assert (found.severity, "needs 'bonus'" in found.message) == ("notice", True)
+
+
+def test_a_name_that_is_gone_is_told_with_what_the_run_was_started_with(
+    problems, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "checkpoints" / "Trinity-RFT" / "rft"
+    folder.mkdir(parents=True)
+    row = {"distribution": "rooms-of-mine", "version": "1.2", "path": None}
+    here = {"distribution": "trinity-core", "version": "0.1.0", "path": None}
+    (folder / "plugins.json").write_text(json.dumps([here, row]))
+
+    found = problems("algorithm.policy_loss_fn=of_rooms")
+
+    assert found.endswith(
+        "This run was started with rooms-of-mine==1.2, which is not installed now. "
+        "Run: python -m pip install rooms-of-mine==1.2"
+    )

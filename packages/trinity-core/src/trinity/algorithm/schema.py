@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = ["CPTDataModel", "DPODataModel", "ExperienceModel", "SFTDataModel", "schema_name"]
+__all__ = ["CPTDataModel", "DPODataModel", "ExperienceModel", "SFTDataModel"]
 
 
 class ExperienceModel:
@@ -29,12 +29,3 @@ class DPODataModel:
     """Pairs of a preferred and another answer to one prompt."""
 
     name: ClassVar[str] = "dpo"
-
-
-def schema_name(schema: type | str) -> str:
-    """Return the word for a schema, which is given as a class or as the word itself.
-
-    >>> schema_name(ExperienceModel), schema_name("experience")
-    ('experience', 'experience')
-    """
-    return schema if isinstance(schema, str) else getattr(schema, "name", schema.__name__)

@@ -51,7 +51,7 @@ def failure_of(error: BaseException, *, request: RolloutRequest, attempt: int) -
         outcome = Outcome.TIMEOUT
     return _failure(
         outcome,
-        f"{type(error).__name__}: {_one_line(_error_text(error))}",
+        f"{type(error).__name__}: {' '.join(_error_text(error).split())}",
         request=request,
         attempt=attempt,
         where=_where(traceback.extract_tb(error.__traceback__), request.workflow.cls),
@@ -132,10 +132,6 @@ def _own_files(cls: type[Workflow]) -> set[str]:
     users = [owner for owner in owners if not owner.__module__.startswith("trinity.common.")]
     methods = [value for owner in users or owners for value in vars(owner).values()]
     return {method.__code__.co_filename for method in methods if inspect.isfunction(method)}
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def failure_lines(failed: Sequence[tuple[RunFailure, int]]) -> list[str]:

@@ -52,7 +52,7 @@ def load_plugin(record: PluginRecord, hooks: pluggy.PluginManager) -> PluginReco
     except (Exception, SystemExit, HungPartError) as error:  # noqa: BLE001 -- around one plugin
         return _broken(record, described_failure(error))
     record = replace(record, api=_shown_api(api))
-    if api is not None and not _is_spoken(api):
+    if api is not None and (api[0] > PLUGIN_API or api[1] < PLUGIN_API_OLDEST):
         return _incompatible(record)
     try:
         hooks.register(module, name=record.key)
@@ -111,10 +111,6 @@ def _shown_api(api: tuple[int, int] | None) -> str | None:
     if api is None:
         return None
     return str(api[0]) if api[0] == api[1] else f"{api[0]}-{api[1]}"
-
-
-def _is_spoken(api: tuple[int, int]) -> bool:
-    return api[0] <= PLUGIN_API and api[1] >= PLUGIN_API_OLDEST
 
 
 def _incompatible(record: PluginRecord) -> PluginRecord:

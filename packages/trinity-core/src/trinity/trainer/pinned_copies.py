@@ -24,7 +24,7 @@ class PinnedCopies:
         """Return a tensor with the same numbers on the GPU, for what is computed there next."""
         if tensor.device == self._device:
             return tensor.detach()
-        if _is_frozen(tensor):
+        if isinstance(tensor, nn.Parameter) and not tensor.requires_grad:
             self._frozen[tensor] = tensor.detach()
         return self._up.copied(tensor, device=self._device)
 
@@ -39,10 +39,6 @@ class PinnedCopies:
         self._down.settle()
 
 
-def _is_frozen(tensor: Tensor) -> bool:
-    return isinstance(tensor, nn.Parameter) and not tensor.requires_grad
-
-
 class Staging:
     """One pinned buffer, through which bytes travel in one direction."""
 
@@ -53,7 +49,9 @@ class Staging:
     def copied(self, tensor: Tensor, *, device: torch.device) -> Tensor:
         """Return a tensor on another device; on a CPU its numbers are there once all is settled."""
         target = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-        source_N, target_N = (_bytes_of(one) for one in (tensor, target))
+        source_N, target_N = (
+            one.detach().contiguous().view(-1).view(torch.uint8) for one in (tensor, target)
+        )
         begin = 0
         while begin < len(source_N):
             half = self._with_space()
@@ -102,7 +100,3 @@ class _Half:
         for own_N, target_N in self._arriving:
             target_N.copy_(own_N)
         self.used, self._arriving = 0, []
-
-
-def _bytes_of(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from trinity.algorithm.schema import schema_name
 from trinity.buffer.pipeline import ExperiencePipeline
 from trinity.common.config import (
     Config,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from trinity.common.ports import Completion
     from trinity.extend import PluginManager
 
-__all__ = ["ToyRun", "resolved_config"]
+__all__ = ["ToyRun", "resolved_config", "schema_name"]
 
 MACHINE = Machine()  # one core, no GPU, wherever this runs
 
@@ -49,6 +48,16 @@ def resolved_config(algorithm: str, manager: PluginManager) -> tuple[Config, lis
     config = resolve(Config.model_validate(settings), MACHINE, manager=manager)
     problems = check(config, MACHINE, manager=manager)
     return config, [problem for problem in problems if problem.severity != "notice"]
+
+
+def schema_name(schema: type | str) -> str:
+    """Return the word for a schema, which is given as a class or as the word itself.
+
+    >>> from trinity.algorithm import ExperienceModel
+    >>> schema_name(ExperienceModel), schema_name("experience")
+    ('experience', 'experience')
+    """
+    return schema if isinstance(schema, str) else getattr(schema, "name", schema.__name__)
 
 
 def _wants_experts(cls: Any, manager: PluginManager) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_args import argument_problems
@@ -14,6 +16,7 @@ from trinity.extend.failure import described_failure
 from trinity.extend.importing import importing_as
 from trinity.extend.kind import PLUGIN_MODE
 from trinity.extend.kinds import KINDS
+from trinity.extend.known import install_line
 from trinity.extend.requirements import CORE, canonical
 
 if TYPE_CHECKING:
@@ -63,7 +66,9 @@ def _problems_of_part(config: Config, part: NamedPart, parts: NamedParts) -> Ite
             return  # imported when the run starts: an engine takes seconds
         target = loaded.load()
     except TrinityError as error:
-        yield problem_at(config, part.path, str(error))
+        said = str(error)
+        said += "" if "pip install" in said else _uninstalled(config, parts)
+        yield problem_at(config, part.path, said)
         return
     is_trusted = loaded.held is not None and _can_be_asked(part.kind, target)
     kind = KINDS[part.kind]
@@ -82,6 +87,22 @@ def _problems_of_part(config: Config, part: NamedPart, parts: NamedParts) -> Ite
             found = _refusal(target, part.args)
         for path, message in found:
             yield problem_at(config, f"{part.args_path}.{path}".rstrip("."), message)
+
+
+def _uninstalled(config: Config, parts: NamedParts) -> str:
+    """Return what an earlier start of the run had and is gone, and how to install it."""
+    root = Path(config.checkpoint_root_dir or "checkpoints")
+    file = root.joinpath(config.project, config.group, config.name, "plugins.json")
+    here = {None, *(one.record.distribution for one in parts.manager.found)}
+    try:
+        rows = json.loads(file.read_text(encoding="utf-8"))
+        gone = [row for row in rows if row["distribution"] not in here]
+        pins = {f"{row['distribution']}=={row['version']}": row["path"] for row in gone}
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""  # there was none, or its file says nothing
+    line = install_line(" ".join(f"-e {path}" if path else pin for pin, path in pins.items()))
+    had = f" This run was started with {', '.join(pins)}, which is not installed now. Run: {line}"
+    return had if gone else ""
 
 
 def problems_of_parts(config: Config, parts: NamedParts) -> Iterator[Problem]:

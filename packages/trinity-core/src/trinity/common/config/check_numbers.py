@@ -19,7 +19,8 @@ def number_problems(config: Config, machine: Machine, parts: NamedParts) -> list
     problems = _length_problems(config, machine)
     if config.has_trainer:
         problems += _cut_problems(config)
-    if config.mode == "train" and config.buffer.train_batch_size < 2 and _is_unset(config):
+    is_unset = "train_batch_size" not in config.buffer.model_fields_set
+    if config.mode == "train" and config.buffer.train_batch_size < 2 and is_unset:
         path = "buffer.train_batch_size"
         what = "is missing: in mode train there is no explore step that it could follow."
         problems.append(config.source.problem(path, what, "Set it, to 64 for instance."))
@@ -31,10 +32,6 @@ def number_problems(config: Config, machine: Machine, parts: NamedParts) -> list
     if config.is_colocated:
         problems += _colocation_problems(config)
     return problems
-
-
-def _is_unset(config: Config) -> bool:
-    return "train_batch_size" not in config.buffer.model_fields_set
 
 
 def _length_problems(config: Config, machine: Machine) -> list[Problem]:

@@ -216,7 +216,8 @@ class HermesParser(CallsParser):
         content, bodies = blocks(text, begin="<tool_call>", end="</tool_call>")
         if not bodies:
             return None
-        return content, [_json_call(body, arguments="arguments") for body in bodies]
+        values = [_only(json_values(body.strip())) for body in bodies]
+        return content, [tool_call(one, arguments="arguments") for one in values]
 
 
 class LlamaJsonParser(CallsParser):
@@ -424,10 +425,6 @@ def tool_call(value: Any, *, arguments: str) -> ToolCall:  # Any: JSON
     if not isinstance(name, str) or not name.strip():
         raise NotACallError("no name")
     return ToolCall(name=name, arguments=value[arguments])
-
-
-def _json_call(text: str, *, arguments: str) -> ToolCall:
-    return tool_call(_only(json_values(text.strip())), arguments=arguments)
 
 
 def _only(values: list[Any]) -> Any:  # Any: JSON
