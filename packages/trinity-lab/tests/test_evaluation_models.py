@@ -103,10 +103,27 @@ def test_a_folder_that_is_not_there_is_no_hugging_face_id(tmp_path, monkeypatch)
     assert [one.path for one in find_models(["gpt2"])] == ["gpt2"]
 
 
-def test_a_hugging_face_id_is_one_beside_a_folder_of_its_owner_too(tmp_path, monkeypatch) -> None:
+def test_a_hugging_face_id_of_the_cache_is_one_beside_a_folder_of_its_owner_too(
+    tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Qwen" / "notes").mkdir(parents=True)
+    cached = tmp_path / "hub" / "models--Qwen--Qwen3-0.6B"
+    (cached / "snapshots" / "1").mkdir(parents=True)
+    (cached / "snapshots" / "1" / "config.json").write_text("{}")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
-    models = find_models(["Qwen/Qwen3-0.6B", "gpt2"])
+    models = find_models(["Qwen/Qwen3-0.6B", "gpt2", "nobody/here"])
 
-    assert [model.path for model in models] == ["Qwen/Qwen3-0.6B", "gpt2"]
+    assert [model.path for model in models] == ["Qwen/Qwen3-0.6B", "gpt2", "nobody/here"]
+
+
+def test_a_lost_folder_of_one_that_is_there_is_no_hugging_face_id(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+
+    for lost in ("checkpoints/lost", "elsewhere/global_step_8", "global_step_8"):
+        with pytest.raises(ConfigError, match=f"no folder {lost}, .* hf download {lost}"):
+            find_models([lost])

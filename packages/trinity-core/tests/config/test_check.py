@@ -167,6 +167,7 @@ def test_a_model_and_a_dataset_may_be_ids_of_the_hub(cpu, builtin_only, a_run) -
         ("modls/tiny/v1", "Did you mean 'models'?"),
         ("models/tniy", "Did you mean 'tiny'? Give a folder"),
         ("models/other", "For an id, first run: hf download models/other."),
+        ("runs/global_step_8", "For an id, first run: hf download runs/global_step_8."),
     ],
 )
 def test_a_model_whose_name_looks_like_a_path_is_refused_with_the_nearest_name(

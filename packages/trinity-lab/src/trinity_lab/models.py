@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from trinity.common.config.kept import kept_settings
+from trinity.common.config.model import is_hub_id, model_file
 from trinity.errors import ConfigError
 from trinity.runtime.record.checkpoint import Checkpoint, CheckpointStore
 from trinity.runtime.record.rundir import with_stages
@@ -104,20 +106,21 @@ def _refuse_lost_folder(word: str) -> None:
 
     Raises:
         ConfigError: it has more parts, is written as a path, is called as a checkpoint, or its
-            first part is a folder with checkpoints or runs.
+            first part is a folder; and it is not in the cache of Hugging Face.
     """
     path = Path(word)
-    if path.exists():
-        return
-    is_bare = path.parent == Path() and not path.name.startswith("global_step_")
-    there = [] if is_bare else CheckpointStore(path.parent).all()
-    runs = "" if path.parent == Path() else runs_inside(path.parent)
+    is_checkpoint = re.fullmatch(r"global_step_\d+", path.name) is not None
+    has_folder = path.parent != Path() and path.parent.is_dir()
     is_path = len(path.parts) > 2 or word.startswith((".", "~", "/")) or word.endswith("/")
-    if not (there or runs or is_path):
+    if path.exists() or not (is_checkpoint or has_folder or is_path):
         return
+    if model_file(word, "config.json") is not None:
+        return
+    there = CheckpointStore(path.parent).all()
     names = ", ".join(one.path.name for one in there)
-    beside = f" Beside it there are: {names}." if there else ""
-    raise ConfigError(f"there is no folder {path}, seen from {Path.cwd()}.{beside}")
+    beside = f" Beside it there are: {names}." if there else runs_inside(path.parent)
+    fetch = f" For a Hugging Face id, first run: hf download {word}." if is_hub_id(word) else ""
+    raise ConfigError(f"there is no folder {path}, seen from {Path.cwd()}.{beside or fetch}")
 
 
 def _told_apart(models: list[Model]) -> list[Model]:

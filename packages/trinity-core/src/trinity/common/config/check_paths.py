@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,8 @@ def _model_problems(config: Config) -> Iterator[Problem]:
     elif os.path.exists(path):
         yield config.source.problem(_MODEL, f"{path!r} is a file, no model folder.", remedy)
     elif model_file(path, "config.json") is None:  # nor is it in the cache of Hugging Face
-        if is_hub_id(path) and not os.path.isdir(path.partition("/")[0]):
+        is_checkpoint = re.fullmatch(r"global_step_\d+", os.path.basename(path))
+        if is_hub_id(path) and not (is_checkpoint or os.path.isdir(path.partition("/")[0])):
             yield _looked_up(config, _MODEL, path)
         else:
             remedy += f" For an id, first run: hf download {path}." if is_hub_id(path) else ""
