@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,28 @@ def test_the_end_of_a_run_says_that_no_checkpoint_reached_the_model_before_train
     assert closing_lines(RunResult(directory=Path("run"), stages=(stage,)))[-2:] == [
         "best by trainer.keep_best: run/global_step_3/actor/huggingface (0.41)",
         "the best checkpoint is worse than the model before training (0.5)",
+    ]
+
+
+def test_the_end_of_an_interrupted_run_says_after_which_step_it_was_evaluated() -> None:
+    metric = "eval/held_out/reward/mean@4"
+    stopped = StageResult(
+        name="",
+        status=RunStatus.INTERRUPTED,
+        directory=Path("run"),
+        first_evaluation={metric: 0.25},
+        evaluation={metric: 0.5},
+        evaluated_step=50,
+    )
+
+    lines = [
+        closing_lines(RunResult(directory=Path("run"), stages=(stage,)))[-1]
+        for stage in (stopped, replace(stopped, status=RunStatus.FINISHED))
+    ]
+
+    assert lines == [
+        f"  {metric} 0.500 (after step 50, at the start 0.250)",
+        f"  {metric} 0.500 (at the start 0.250)",
     ]
 
 

@@ -142,6 +142,7 @@ class StageRecord:
             seconds=self._seconds(),
             first_evaluation=self.progress.first_evaluation,
             evaluation=self.progress.evaluation,
+            evaluated_step=self.progress.evaluated_step,
             buffer=self._counts(),
             checkpoint=latest.path if latest else None,
             best=tuple(self.progress.best),

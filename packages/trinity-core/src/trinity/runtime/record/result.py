@@ -33,6 +33,7 @@ class StageResult:
     seconds: float = 0.0
     first_evaluation: Metrics = field(default_factory=dict)
     evaluation: Metrics = field(default_factory=dict)
+    evaluated_step: int = -1  # explore step of that evaluation; -1: there was none
     buffer: Metrics = field(default_factory=dict)  # what became of a replay buffer's experiences
     checkpoint: Path | None = None  # None: nothing was trained
     best: tuple[tuple[float, int], ...] = ()  # of `trainer.keep_best`: value and train steps
@@ -96,8 +97,10 @@ def _stage_lines(stage: StageResult) -> list[str]:
         if "/reward/mean@" not in metric and "/success/mean@" not in metric:
             continue
         first = stage.first_evaluation.get(metric)
-        change = f" (at the start {first:.3f})" if first is not None else ""
-        lines.append(f"  {metric} {value:.3f}{change}")
+        told = [f"at the start {first:.3f}"] if first is not None else []
+        if stage.status is RunStatus.INTERRUPTED and stage.evaluated_step >= 0:
+            told.insert(0, f"after step {stage.evaluated_step}")
+        lines.append(f"  {metric} {value:.3f}" + (f" ({', '.join(told)})" if told else ""))
     if stage.failed_attempts:
         lines.append(f"  failed attempts at rollouts (retried ones too): {stage.failed_attempts}")
         lines.append(f"  the first one: {stage.first_failure}")
