@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,6 +91,11 @@ def test_checkpoints_and_the_base_model_are_evaluated_in_one_call(
 
     assert ended.code == 0, ended.stderr
     assert "note:" not in ended.stderr  # of a setting that nobody made
+    told = [one for one in ended.stderr.splitlines() if one.startswith("evaluation ")]
+    assert [re.sub(r"[-\d.]+$", "#", one) for one in told] == [
+        "evaluation rows/reward/mean@4 #",
+        "evaluation after step 2: rows/reward/mean@4 #",
+    ]
     base, checkpoint = json.loads(ended.stdout)["models"]
     assert (base["model"], checkpoint["model"]) == ("model", "tiny/global_step_2")
     assert list(base["scores"]) == ["mean@4", "pass@1", "pass@2", "pass@4"]

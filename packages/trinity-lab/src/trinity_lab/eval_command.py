@@ -36,6 +36,7 @@ _SAMPLING = (  # keys of `model` that a model without a run shares with the othe
 )
 _OF_WORKFLOWS = ("enable_openai_api", "enable_history")  # keys of an engine that they need
 _FILE = "eval.yaml"
+_WIDTH = 80  # of a terminal
 _AS_IN_RUN = (
     "What is not given by --workflow, --reward and --set is as in the first run of these models "
     "that has tasks."
@@ -287,21 +288,43 @@ def _heading(data: Path | None, tasks: Sequence[str], passes_at: float) -> str:
 
 def _echo(rows: Sequence[_Row], *, heading: str) -> None:
     typer.echo(f"{heading}\n")
-    names = list(dict.fromkeys(score.name for _, _, scores in rows for score in scores))
-    table = []
-    for model, _, scores in rows:
-        known = {score.name: _shown(score) for score in scores}
-        table.append([plain(model.label), *(known.get(name, "-") for name in names)])
-    echo_columns(["model", *map(plain, names)], table)
+    headers, table = _table(rows)
+    if sum(max(map(len, column)) + 2 for column in zip(headers, *table, strict=True)) - 2 > _WIDTH:
+        headers, table = _long_table(rows)
+    echo_columns(headers, table)
     directories = [str(directory) for _, directory, _ in rows if directory is not None]
     if directories:
         typer.echo("\nrollouts: trinity view " + " ".join(directories))
 
 
-def _shown(score: Score) -> str:
+def _table(rows: Sequence[_Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and a row for each model, a column for each score."""
+    names = list(dict.fromkeys(score.name for _, _, scores in rows for score in scores))
+    table = []
+    for model, _, scores in rows:
+        known = {score.name: " ".join(_shown(score)).strip() for score in scores}
+        table.append([plain(model.label), *(known.get(name, "-") for name in names)])
+    return ["model", *map(plain, names)], table
+
+
+def _long_table(rows: Sequence[_Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the headers and a row for each score of each model, those of one score together."""
+    names = dict.fromkeys(score.name for _, _, scores in rows for score in scores)
+    table = [
+        [plain(name), plain(model.label), *_shown(score)]
+        for name in names
+        for model, _, scores in rows
+        for score in scores
+        if score.name == name
+    ]
+    return ["score", "model", "value", "interval"], table
+
+
+def _shown(score: Score) -> tuple[str, str]:
+    """Return the value and its interval; "" where there is none."""
     if score.interval is None:
-        return f"{score.value:.3f}"
-    return f"{score.value:.3f} ({score.interval.low:.3f} to {score.interval.high:.3f})"
+        return f"{score.value:.3f}", ""
+    return f"{score.value:.3f}", f"({score.interval.low:.3f} to {score.interval.high:.3f})"
 
 
 def _json(model: Model, directory: Path | None, scores: Sequence[Score]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from trinity.common.ports import WeightSnapshot, WeightVersion
@@ -47,7 +48,9 @@ def _evaluate(parts: Parts, checkpoint: Checkpoint | None) -> Metrics:
     evaluated = parts.explorer.evaluate(step)
     metrics = {f"bench/{name.removeprefix('eval/')}": value for name, value in evaluated.items()}
     record(parts, "explorer", metrics, step=step)
-    parts.display.evaluated(step, evaluated)
+    named = re.search(r"global_step_(\d+)(?=/actor/|$)", parts.config.model.model_path)
+    of_model = int(named[1]) if named else 0 if parts.checkpoints.all() else None
+    parts.display.evaluated(step if checkpoint else of_model, evaluated)
     return evaluated
 
 

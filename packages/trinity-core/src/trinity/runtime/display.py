@@ -91,12 +91,13 @@ class Display:
             self._count(step)
         self._show(is_line=True)
 
-    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take in an evaluation; ``step`` is the explore step it follows."""
+    def evaluated(self, step: int | None, metrics: Mapping[str, float]) -> None:
+        """Take in an evaluation; ``step`` is the explore step it follows, if that is known."""
         parts = [
             f"{name.removeprefix('eval/')} {value:.3f}" for name, value in _rewards_of(metrics)
         ]
-        self._last_evaluation = f"after step {step}: " + ", ".join(parts)
+        after = "" if step is None else f"after step {step}: "
+        self._last_evaluation = after + ", ".join(parts)
         self.say(f"evaluation {self._last_evaluation}")
 
     def show_memory(self, used: str) -> None:
