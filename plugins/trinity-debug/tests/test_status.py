@@ -137,6 +137,45 @@ def test_a_folder_of_runs_has_those_with_stages_and_those_of_explorers(
     assert [Path(one["directory"]).name for one in told["runs"]] == ["plain", "sft"]
 
 
+def a_sweep(folder: Path, *directories: str) -> Path:
+    folder.mkdir()
+    runs = [{"name": one, "directory": one, "settings": {}} for one in directories]
+    (folder / "sweep.json").write_text(json.dumps({"schema": 1, "shared": {}, "runs": runs}))
+    return folder
+
+
+def test_of_a_sweep_each_run_has_a_line(run_dir, tmp_path, capsys) -> None:
+    run_dir(status="finished", explore_steps=4, train_steps=4)
+    sweep = a_sweep(tmp_path / "day.sweep", "run", "refused", "later")
+    (sweep / "logs").mkdir()
+    (sweep / "logs" / "refused.log").touch()
+
+    status(sweep)
+
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("run run: finished, explore step 4, train step 4 (last metrics ")
+    assert said[1:] == [
+        f"refused has not begun: see {sweep / 'logs' / 'refused.log'}",
+        "later has not begun",
+    ]
+
+
+def test_the_runs_of_a_sweep_are_told_as_json(run_dir, tmp_path, capsys) -> None:
+    run_dir(status="finished")
+
+    status(a_sweep(tmp_path / "day.sweep", "run", "later"), as_json=True)
+
+    told = json.loads(capsys.readouterr().out)
+    assert [Path(one["directory"]).name for one in told["runs"]] == ["run"]
+
+
+def test_a_damaged_sweep_is_named(tmp_path) -> None:
+    (tmp_path / "sweep.json").write_text("[]")
+
+    with pytest.raises(ConfigError, match=r"sweep\.json is damaged: .* Name a run directory"):
+        status(tmp_path)
+
+
 def test_a_run_whose_record_is_damaged_still_says_that_it_has_no_checkpoint(
     run_dir, capsys
 ) -> None:

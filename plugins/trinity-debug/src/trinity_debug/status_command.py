@@ -38,13 +38,19 @@ def status(
     from trinity.runtime.record.rundir import with_stages
 
     from trinity_debug.run_report import read_standing
+    from trinity_debug.sweep_runs import runs_of_sweep
 
-    folders = _folders(run_dir)
+    sweep = runs_of_sweep(run_dir)
+    if sweep and not as_json:
+        _print(line for run in sweep for line in _of_sweep_run(run, sweep=run_dir))
+        return
+    folders = [stage for one in sweep for stage in with_stages(one) if _is_run(stage)]
+    folders = folders if sweep else _folders(run_dir)
     found = [read_standing(one, may_ask_servers=databases) for one in folders]
     if as_json:
         told = [_as_json(standing) for standing in found]
         what = "stages" if folders == with_stages(run_dir) else "runs"
-        one = told[0] if len(told) == 1 else {"schema": 1, what: told}
+        one = told[0] if len(told) == 1 and not sweep else {"schema": 1, what: told}
         typer.echo(json.dumps(one, indent=2))
         return
     for standing in found:
@@ -61,6 +67,22 @@ def _folders(run_dir: Path) -> list[Path]:
     inside = sorted(one for one in run_dir.glob("*") if one.is_dir())
     runs = [stage for one in inside for stage in with_stages(one) if _is_run(stage)]
     return runs or stages
+
+
+def _of_sweep_run(run: Path, *, sweep: Path) -> Iterator[str]:
+    """Yield a line for each part of a run of a sweep, of a run with stages for each of theirs."""
+    from trinity.runtime.record.rundir import with_stages
+
+    from trinity_debug.run_report import read_standing
+
+    stages = [stage for stage in with_stages(run) if _is_run(stage)]
+    for stage in stages:
+        place = stage.relative_to(run.parent)
+        for part in read_standing(stage).parts:
+            yield f"{place} {next(_of_part(part))}"
+    if not stages:
+        log = sweep / "logs" / f"{run.name}.log"
+        yield f"{run.name} has not begun" + (f": see {log}" if log.exists() else "")
 
 
 def _is_run(folder: Path) -> bool:
