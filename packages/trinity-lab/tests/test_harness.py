@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from trinity_lab.harness import scores_of_results
+from trinity_lab.harness import keep_results, scores_of_results
 from trinity_lab.statistics import Interval
 
 TASK = """
@@ -40,6 +40,18 @@ def test_filters_are_named_and_what_is_no_number_is_left_out() -> None:
     assert (strict.name, strict.value) == ("gsm8k exact_match (strict-match)", 0.25)
     assert strict.interval == Interval(low=0.25 - 1.959964 * 0.05, high=0.25 + 1.959964 * 0.05)
     assert (flexible.name, flexible.interval) == ("gsm8k exact_match (flexible-extract)", None)
+
+
+def test_the_results_of_each_call_are_kept_in_a_folder_of_their_own(tmp_path) -> None:
+    folders = [
+        keep_results({"results": number, "samples": {"a/b": [{"n": number}]}}, tmp_path / "gpt2")
+        for number in range(3)
+    ]
+
+    assert [one.name for one in folders] == ["gpt2", "gpt2-2", "gpt2-3"]
+    for number, folder in enumerate(folders):
+        assert json.loads((folder / "results.json").read_text()) == {"results": number}
+        assert json.loads((folder / "samples-a-b.jsonl").read_text()) == {"n": number}
 
 
 def test_without_data_and_tasks_there_is_nothing_to_do(call) -> None:
@@ -85,7 +97,9 @@ def test_a_task_file_without_a_network_is_a_column_of_the_table(
     assert score["value"] == pytest.approx(sum(one["acc"] for one in samples) / 6)
     assert score["interval"]["low"] <= score["value"] <= score["interval"]["high"]
     assert json.loads((kept / "results.json").read_text())["results"]["starts_with"]
-    shown = call(*arguments, "--to", tmp_path / "again", "--limit", 2).stdout
+    shown = call(*arguments, "--to", tmp_path / "out", "--limit", 2).stdout
+    again = kept.with_name(f"{kept.name}-2")
+    assert len((again / "samples-starts_with.jsonl").read_text().splitlines()) == 2
     assert "starts_with acc" in shown
     assert "starts_with (lm-eval): 95 % intervals, 1.96 standard errors" in shown
 

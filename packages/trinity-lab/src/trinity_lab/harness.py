@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,8 @@ class Benchmarks:
 
         Args:
             model: a folder that transformers loads, or a Hugging Face id.
-            to: folder for ``results.json`` and the samples of each task.
+            to: folder for ``results.json`` and the samples of each task, as ``keep_results``
+                takes it.
 
         Raises:
             ConfigError: a task cannot be evaluated.
@@ -82,7 +84,7 @@ class Benchmarks:
                 f"{type(error).__name__}: {text}. Without a network its data must be files, or in "
                 f"the Hugging Face cache."
             ) from error
-        _keep(found, to)
+        keep_results(found, to)
         return scores_of_results(found["results"])
 
 
@@ -124,13 +126,22 @@ def _manager(include: Path | None) -> Any:  # Any: of lm-eval, untyped
     return TaskManager(include_path=None if include is None else str(include))
 
 
-def _keep(found: dict[str, Any], to: Path) -> None:
-    """Write lm-eval's results, and the samples of each task a line each."""
-    to.mkdir(parents=True, exist_ok=True)
+def keep_results(found: dict[str, Any], to: Path) -> Path:
+    """Write lm-eval's results, and the samples of each task a line each; return where.
+
+    Args:
+        found: as lm-eval gives them (Any: of its own types).
+        to: the folder; the first of ``TO-2``, ``TO-3``, ... where it has results.
+    """
+    numbered = (to.with_name(f"{to.name}-{number}") for number in itertools.count(2))
+    free = (one for one in itertools.chain([to], numbered) if not (one / RESULTS).exists())
+    folder = next(free)
+    folder.mkdir(parents=True, exist_ok=True)
     samples = found.pop("samples", {})
     text = json.dumps(found, indent=2, default=str)
-    (to / RESULTS).write_text(text + "\n", encoding="utf-8")
+    (folder / RESULTS).write_text(text + "\n", encoding="utf-8")
     for task, rows in samples.items():
         lines = (json.dumps(row, default=str) + "\n" for row in rows)
         name = f"samples-{task.replace('/', '-')}.jsonl"
-        (to / name).write_text("".join(lines), encoding="utf-8")
+        (folder / name).write_text("".join(lines), encoding="utf-8")
+    return folder
