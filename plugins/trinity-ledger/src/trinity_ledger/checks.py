@@ -7,10 +7,10 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from trinity.common.config.check_algorithm import length_problems
 from trinity.errors import ConfigError
 
 from trinity_ledger.address import address_of
+from trinity_ledger.endless import length_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

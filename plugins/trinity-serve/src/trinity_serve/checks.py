@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.config.check_algorithm import length_problems
 from trinity.common.config.explorer import db_path
+from trinity_ledger.endless import length_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,6 @@ from trinity.extend.failure import described_failure
 from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from trinity.common.config.config import Config
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
@@ -39,7 +37,6 @@ _MEANINGS = {
 }
 _LOSSES = {"policy_loss_fn", "kl_fn", "entropy_loss_fn"}
 _OPTIMIZERS = ("adam", "adamw")
-_RATE = "algorithm.optimizer"
 
 
 def algorithm_problems(config: Config, parts: NamedParts) -> list[Problem]:
@@ -57,26 +54,6 @@ def algorithm_problems(config: Config, parts: NamedParts) -> list[Problem]:
             config.source.problem(path, message, f"Known: {', '.join(_OPTIMIZERS)}.", "not_yet")
         )
     return problems
-
-
-def length_problems(config: Config, *, what_runs: str) -> Iterator[Problem]:
-    """Yield what needs the number of all steps where nobody knows it.
-
-    Args:
-        config: a resolved configuration of an endless run.
-        what_runs: why it has no end, as a clause: "a service runs until it is stopped".
-    """
-    optimizer = config.algorithm.optimizer
-    if not config.has_trainer or config.trainer.total_steps is not None:
-        return
-    if optimizer.lr_scheduler_type != "constant":
-        what = f"is {optimizer.lr_scheduler_type}, which needs the number of all steps."
-        remedy = f"{what_runs[0].upper()}{what_runs[1:]}: use constant, or set trainer.total_steps."
-        yield config.source.problem(f"{_RATE}.lr_scheduler_type", what, remedy)
-    if optimizer.lr_warmup_steps < 0 and optimizer.lr_warmup_steps_ratio > 0:
-        what = f"is a fraction of all steps, but {what_runs}."
-        remedy = "Set lr_warmup_steps instead, or trainer.total_steps."
-        yield config.source.problem(f"{_RATE}.lr_warmup_steps_ratio", what, remedy)
 
 
 def _own_check(config: Config, parts: NamedParts) -> list[Problem]:
