@@ -7,11 +7,13 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import yaml
 from trinity.common.config import load_config
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.reply import reply_parser
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import GenerationRequest
+from trinity.common.workflows import Workflow
 from trinity.errors import ConfigError, ModelError
 from trinity.runtime.run import run
 from trinity_lab.external.engine import ExternalEngine
@@ -185,6 +187,54 @@ def test_a_model_behind_an_api_is_not_trained(file, serve):
 
     with pytest.raises(ConfigError, match=r"external_model.enable: a model .* Use mode"):
         run(config, local=True)
+
+
+class AsksItsJudge(Workflow):
+    """Its reward is what the judge says."""
+
+    def run(self):
+        judge = self.auxiliary_models[0]
+        wrapper = self.auxiliary_model_wrappers[0]
+        [reply] = self.model.chat([{"role": "user", "content": self.task.raw_task["q"]}])
+        judged = judge.chat.completions.create(
+            model=judge.model_path,
+            messages=[{"role": "user", "content": "Judge."}],
+            **wrapper.generate_kwargs,
+        )
+        reply.reward = float(judged.choices[0].message.content)
+        return [reply]
+
+
+@pytest.mark.parametrize("given", [{}, {"max_response_tokens": 256}])
+def test_a_judge_beside_it_is_not_asked_for_replies_of_its_length(serve, file, given):
+    api = serve(lambda asked: (200, {"content": "0.5"}))
+    text = file.read_text().replace("math_workflow", f"{__name__}:AsksItsJudge")
+    judge = {"name": "judge", "external_model_config": {"enable": True, "model_name": "j"}, **given}
+    read = yaml.safe_load(text)
+    read["explorer"] = {"auxiliary_models": [judge]}
+    for name in ("max_model_len", "max_prompt_tokens", "max_response_tokens"):
+        del read["model"][name]
+    file.write_text(yaml.safe_dump(read))
+
+    result = run(load_config(file), local=True)
+
+    assert result.stages[0].evaluation["eval/sums/reward/mean@2"] == 0.5
+    asked = {(one["model"], one.get("max_tokens")) for one in api.asked}
+    assert asked == {("big", None), ("j", given.get("max_response_tokens", 1024))}
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [({}, "model_path and engine_type"), ({"model_path": "x"}, "engine_type")],
+)
+def test_a_judge_with_an_engine_beside_it_names_its_own(serve, file, given, missing):
+    serve(lambda asked: (200, {"content": "0.5"}))
+    read = yaml.safe_load(file.read_text())
+    read["explorer"] = {"auxiliary_models": [given]}
+    file.write_text(yaml.safe_dump(read))
+
+    with pytest.raises(ConfigError, match=f"auxiliary_models.0: names no {missing}"):
+        run(load_config(file), local=True)
 
 
 def test_messages_reach_the_api_as_they_were_written(engine):

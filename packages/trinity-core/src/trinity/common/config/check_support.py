@@ -119,11 +119,8 @@ def _repeated_models(config: Config) -> Iterator[Problem]:
     for index, name in enumerate(names):
         if name is not None and name in names[:index]:
             path = f"explorer.auxiliary_models.{index}.name"
-            yield config.source.problem(
-                path,
-                f"{name!r} is also the name of entry {names.index(name)}.",
-                "Give each auxiliary model a name of its own.",
-            )
+            what = f"{name!r} is also the name of entry {names.index(name)}."
+            yield config.source.problem(path, what, "Give each auxiliary model a name of its own.")
 
 
 def _external_models(config: Config) -> Iterator[Problem]:
@@ -138,13 +135,14 @@ def _external_models(config: Config) -> Iterator[Problem]:
         yield config.source.problem(path, what, "Use mode bench to evaluate it.")
     for index, section in enumerate(config.explorer.auxiliary_models):
         api = section.external_model_config
+        unset = [name for name in ("model_path", "engine_type") if not getattr(section, name)]
+        if is_evaluated and unset and not api.enable:
+            what = f"names no {' and '.join(unset)}; an external API has none to take over."
+            yield config.source.problem(f"explorer.auxiliary_models.{index}", what, "Name one.")
         if api.enable and not (api.model_name or section.model_path):
             path = f"explorer.auxiliary_models.{index}.external_model_config.model_name"
-            yield config.source.problem(
-                path,
-                "is missing; requests to the API need the name of a model.",
-                "Give the model's name at the API.",
-            )
+            what = "is missing; requests to the API need the name of a model."
+            yield config.source.problem(path, what, "Give the model's name at the API.")
 
 
 def _unused_adapters(config: Config) -> Iterator[Problem]:
