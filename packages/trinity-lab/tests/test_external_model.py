@@ -18,6 +18,7 @@ from trinity.errors import ConfigError, ModelError
 from trinity.runtime.run import run
 from trinity_lab.external.engine import ExternalEngine
 from trinity_lab.external.text_tokens import END, TOKENIZER
+from trinity_lab.outcomes import read_outcome
 
 WAIT_S = 60
 QUESTION = {"role": "user", "content": "?"}
@@ -409,7 +410,9 @@ def test_eval_puts_a_model_behind_an_api_into_one_table_with_others(serve, file,
         [row] = json.loads(result.stdout)["models"]
         assert row["model"] == "api:big"
         assert row["scores"]["pass@1"]["value"] == 0.5
-    assert [one.name for one in (tmp_path / "eval").iterdir()] == ["rows-api-big"]
+    [folder] = (tmp_path / "eval").iterdir()
+    assert folder.name == "rows-api-big"
+    assert read_outcome(folder).settings["model.model_path"] == "api:big"  # as a table names it
     assert {one["model"] for one in api.asked} == {"big"}
     assert all("max_tokens" not in one for one in api.asked)
 

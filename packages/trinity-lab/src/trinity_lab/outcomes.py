@@ -175,7 +175,10 @@ def _settings(directory: Path) -> dict[str, Any]:  # Any: yaml
         read = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return {}  # only the differences of settings are missing then
-    return dict(leaves(read)) if isinstance(read, dict) else {}
+    found = dict(leaves(read)) if isinstance(read, dict) else {}
+    if found.get("model.external_model.enable"):  # the tokenizer's folder stands there
+        found["model.model_path"] = f"api:{found.get('model.external_model.model_name')}"
+    return found
 
 
 def _derived(directory: Path) -> set[str]:
