@@ -35,7 +35,7 @@ def make_model(folder: Path, *, task: str, seed: int) -> Path:
 
 
 def show_answers(folder: Path, *, task: str, seed: int) -> None:
-    """Train the model a little on answers, so that some of its own are right."""
+    """Train the model briefly on correct answers, so that it solves a fifth of the task."""
     torch.manual_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

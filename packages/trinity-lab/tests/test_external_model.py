@@ -101,7 +101,7 @@ def engine(serve):
 
 @pytest.fixture
 def file(tmp_path):
-    """Return a configuration as published ones are, with two tasks."""
+    """Return a file in the form of the published ones, with two tasks."""
     rows = [{"q": question, "a": answer} for question, answer in SUMS.items()]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     path = tmp_path / "bench.yaml"
