@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from trinity.cli.main import app
-from trinity.runtime.record.logs import log_files, merged
+from trinity_debug.log_files import log_files, merged
 from typer.testing import CliRunner
 
 DRIVER = (

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import Console
-    from trinity.runtime.record.logs import LogFile, LogRecord
+
+    from trinity_debug.log_files import LogFile, LogRecord
 
 FOLLOW_S = 0.5  # between two looks at the files
 _STYLES = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bold red"}
@@ -84,7 +85,7 @@ def _directory(run_dir: Path | None, config: Path | None) -> Path:
 
 def _with_logs(directory: Path) -> Path:
     """Return the run directory; that of a stage's run, whose logs are one folder up."""
-    from trinity.runtime.record.logs import log_files
+    from trinity_debug.log_files import log_files
 
     above = directory.absolute().parent
     is_stage = (directory / "run.json").exists() and not log_files(directory)
@@ -103,7 +104,7 @@ def _files(directory: Path, worker: str) -> list[LogFile]:
     Raises:
         ConfigError: there is no run in the directory, or no such worker in the run.
     """
-    from trinity.runtime.record.logs import log_files
+    from trinity_debug.log_files import log_files
 
     files = log_files(directory)
     if not files:
@@ -119,7 +120,7 @@ def _files(directory: Path, worker: str) -> list[LogFile]:
 
 
 def _new_files(directory: Path, worker: str, known: list[LogFile]) -> list[LogFile]:
-    from trinity.runtime.record.logs import log_files
+    from trinity_debug.log_files import log_files
 
     paths = {file.path for file in known}
     found = [file for file in log_files(directory) if file.path not in paths]
@@ -131,7 +132,7 @@ def _is_meant(file: LogFile, worker: str) -> bool:
 
 
 def _records(files: list[LogFile], level: int) -> Iterator[LogRecord]:
-    from trinity.runtime.record.logs import merged
+    from trinity_debug.log_files import merged
 
     return merged(files, level=level)
 

@@ -20,12 +20,12 @@ from trinity.extend.known import distribution_of_component
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.lock import owners
-from trinity.runtime.record.logs import last_error
 from trinity.runtime.record.progress import Progress, read_progress
 from trinity.runtime.record.records import StatusRecord, finding_line, read_record
 
 from trinity_debug.disk import DiskReport, read_disk
 from trinity_debug.evaluation_lines import evaluation_lines
+from trinity_debug.log_files import last_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.errors import CheckpointError
-from trinity.runtime.record.logs import log_files, merged
+from trinity_debug.log_files import log_files, merged
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trinity.runtime.record.logs import LogRecord
+    from trinity_debug.log_files import LogRecord
 
 __all__ = ["Failure", "failures", "log_problems"]
 

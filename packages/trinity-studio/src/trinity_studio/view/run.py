@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.errors import ConfigError
 from trinity.runtime.record.lock import is_held
-from trinity.runtime.record.logs import last_error
 from trinity.runtime.record.run_text import RunText
+from trinity_debug.log_files import last_error
 
 from trinity_studio.view.ledger import ledger_of
 from trinity_studio.view.metrics_file import MetricsFile

@@ -9,7 +9,8 @@ import pytest
 from trinity.common.workflows import Task, Workflow
 from trinity.errors import ConfigError
 from trinity.explorer.failure import TRACEBACKS
-from trinity.runtime.record.logs import log_files, logs_to, merged
+from trinity.runtime.record.logs import logs_to
+from trinity_debug.log_files import log_files, merged
 
 
 def errors(directory):
