@@ -48,7 +48,10 @@ def double(x):
 """
 
 
-def reward_of(program: str, test: str = "assert double(2) == 4") -> float:
+DOUBLES = "n = int(input())\nprint(2 * n)\n"
+
+
+def reward_of(program: str, test: str | dict[str, str] = "assert double(2) == 4") -> float:
     """Return the reward of a reply that holds this program."""
     row = {"question": "Write it.", "test_cases": [test]}
     task = a_task(raw_task=row, format_args={"prompt_key": "question"})
@@ -60,11 +63,24 @@ def reward_of(program: str, test: str = "assert double(2) == 4") -> float:
 def test_a_program_that_is_right_earns_its_reward_and_runs_as_by_itself() -> None:
     assert reward_of(RIGHT) == 1.0
     assert reward_of(BY_ITSELF) == 1.0
+    assert reward_of(f"{BY_ITSELF}{DOUBLES}double(n)\n", {"stdin": "3", "stdout": "6"}) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("end", "reward"), [("", 1.0), ("exit()", 1.0), ("quit(0)", 1.0), ("exit(1)", 0.0)]
+)
+def test_a_program_that_has_printed_its_answer_may_end_with_exit(end, reward) -> None:
+    assert reward_of(f"{DOUBLES}{end}\n", {"stdin": "3", "stdout": "6"}) == reward
 
 
 @pytest.mark.parametrize(
     "end",
-    ["raise SystemExit", "import os; os._exit(0)", "import sys; sys.stdout = None; sys.exit(0)"],
+    [
+        "raise SystemExit",
+        "exit()",
+        "import os; os._exit(0)",
+        "import sys; sys.stdout = None; sys.exit(0)",
+    ],
 )
 def test_a_program_that_ends_before_its_test_earns_nothing(end) -> None:
     assert reward_of(end) == 0.0

@@ -21,16 +21,17 @@ _FENCED = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
 # not guess: the word counts from the first process alone.
 _TEST = """\
 def test(case, word):
-    import os, sys
+    import os, site, sys
     names, run, write, process, first = globals(), exec, os.write, os.getpid, os.getpid()
     with open("program.py", "rb") as file:
         program = compile(file.read(), "program.py", "exec")
     os.unlink("test.py")
     del names["test"]
+    site.setquit()  # python -S leaves exit and quit out
     sys.argv[0], names["__file__"] = "program.py", os.path.abspath("program.py")
     run(program, names)
     run(case, names)
-    if process() == first:
+    if word and process() == first:
         write(1, word)  # also where sys.stdout was replaced
 
 test(compile({case!r}, "test", "exec"), {word!r})
@@ -66,29 +67,18 @@ def num_passed(
 
 
 def _outcome(code: str, case: Any, *, sandbox: Sandbox, limits: Limits) -> CommandResult:
-    if isinstance(case, str):
-        return _asserted(code, case, sandbox=sandbox, limits=limits)
-    program, binds = sandbox.python()
-    given = case.get("stdin")  # None: of a table in which other tests have one
-    return sandbox.run(
-        [program, "-ISB", "program.py"],
-        files={"program.py": code},
-        binds=binds,
-        limits=limits,
-        stdin=b"" if given is None else str(given).encode(),
-    )
-
-
-def _asserted(code: str, case: str, *, sandbox: Sandbox, limits: Limits) -> CommandResult:
     """Run a program, then its assert; exit 1 if the program ended before the assert was over."""
-    word = secrets.token_bytes(16)
-    test = _TEST.format(case=case, word=word)
+    is_assert = isinstance(case, str)
+    word = secrets.token_bytes(16) if is_assert else b""
+    given = None if is_assert else case.get("stdin")  # None: other tests of the table have one
+    test = _TEST.format(case=case if is_assert else "", word=word)
     program, binds = sandbox.python()
     outcome = sandbox.run(
         [program, "-ISB", "test.py"],
         files={"program.py": code, "test.py": test},
         binds=binds,
         limits=limits,
+        stdin=b"" if given is None else str(given).encode(),
     )
     is_over = word in outcome.stdout
     return outcome if is_over or outcome.exit else replace(outcome, exit=1)
