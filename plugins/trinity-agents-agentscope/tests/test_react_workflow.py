@@ -112,10 +112,19 @@ def test_an_agent_searches_by_a_server_of_its_own_and_a_judge_compares(model_ove
     assert experiences[-1].metrics["max_turns"] == 10.0
 
 
-def test_an_answer_that_the_judge_finds_wrong_is_worth_nothing(model_over) -> None:
-    _, (experience,) = searched(model_over, answer("Rome"), judge="Correctness: NO")
+@pytest.mark.parametrize(
+    ("verdict", "reward"),
+    [
+        ("Correctness: NO", 0.0),
+        ("Correctness: NO, the response names yesterday's winner.", 0.0),
+        ("Is the correctness in doubt? Yes: the cities differ.\nCorrectness: NO", 0.0),
+        ("Correctness: YES or NO? The cities are the same.\n**Correctness:** yes", 1.0),
+    ],
+)
+def test_the_last_verdict_of_the_judge_is_the_reward(model_over, verdict, reward) -> None:
+    _, (experience,) = searched(model_over, answer("Rome"), judge=verdict)
 
-    assert experience.reward == 0.0
+    assert experience.reward == reward
 
 
 def test_what_is_too_long_is_left_out(model_over) -> None:

@@ -43,7 +43,7 @@ SERVERS = {  # search_client_type -> the variable that it needs, the words of it
     "searxng": ("SEARXNG_URL", ("npx", "-y", "mcp-searxng")),
     "tavily": ("TAVILY_API_KEY", ("npx", "-y", "tavily-mcp@latest")),
 }
-_IS_RIGHT = re.compile(r"Correctness.*?YES", re.IGNORECASE)
+_VERDICT = re.compile(r"Correctness\W*(YES|NO)\b", re.IGNORECASE)
 
 
 class _Answer(BaseModel):
@@ -130,7 +130,8 @@ class AgentScopeV1ReactSearchWorkflow(ReActRun):
             question=self.task.task_desc, response=answer, truth=self.task.truth
         )
         (verdict,) = await self.judge.chat_async([{"role": "user", "content": asked}], n=1)
-        return {"accuracy": float(bool(_IS_RIGHT.search(verdict.response_text or "")))}
+        found = _VERDICT.findall(verdict.response_text or "")
+        return {"accuracy": float(bool(found) and found[-1].upper() == "YES")}
 
     async def run_async(self) -> list[Experience]:
         """Return an experience for each call of the model that is not too long."""
