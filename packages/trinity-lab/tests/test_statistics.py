@@ -47,6 +47,16 @@ def test_labels_of_runs_are_permuted(a: list[float], b: list[float], p: float) -
     assert p_of_labels(a, b) == pytest.approx(p)
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4, 1e9])
+def test_a_p_does_not_depend_on_the_unit_of_the_values(scale) -> None:
+    source = np.random.default_rng(0)
+    for a in source.uniform(1.0, 1.4, (200, 8)):
+        of_labels, of_signs = p_of_labels(a[:4], a[4:]), p_of_signs(a - 1.2)
+
+        assert p_of_labels(a[:4] * scale, a[4:] * scale) == of_labels >= smallest_p(4, 4)
+        assert p_of_signs((a - 1.2) * scale) == of_signs
+
+
 def test_many_runs_are_permuted_at_random() -> None:
     a = [float(n % 7) for n in range(30)]
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 CONFIDENCE, POWER, ALPHA = 0.95, 0.8, 0.05
 _NUM_RESAMPLES = 10_000
 _MOST_EXACT = 20_000  # permutations that are all looked at
+_TIE = 1e-9  # of the largest value: differences closer than that differ by rounding alone
 _SEED = 20_240_229  # the same runs give the same table
 
 
@@ -91,7 +92,7 @@ def p_of_labels(a: Sequence[float], b: Sequence[float]) -> float:
         orders = source.permuted(np.tile(pooled, (_NUM_RESAMPLES, 1)), axis=1)
         sums, extra = orders[:, :size].sum(axis=1), 1
     differences = np.abs(sums / size - (total - sums) / (len(pooled) - size))
-    count = np.sum(differences >= seen - 1e-12) + extra
+    count = np.sum(differences >= seen - _TIE * np.abs(pooled).max()) + extra
     return float(count / (len(differences) + extra))
 
 
@@ -105,7 +106,7 @@ def p_of_signs(differences: Sequence[float]) -> float:
         source = np.random.default_rng(_SEED)
         signs, extra = source.choice((1.0, -1.0), (_NUM_RESAMPLES, len(values))), 1
     means = np.abs(signs @ values) / len(values)
-    count = np.sum(means >= abs(values.mean()) - 1e-12) + extra
+    count = np.sum(means >= abs(values.mean()) - _TIE * np.abs(values).max()) + extra
     return float(count / (len(means) + extra))
 
 
