@@ -244,6 +244,18 @@ def test_an_included_run_that_is_not_finished_is_told_with_its_step(call, a_run,
     assert f"note: {run} is not finished: interrupted after {side} step 12" in said
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_run_whose_value_is_no_number_is_refused(call, a_run, value) -> None:
+    runs = [a_run("a", 0.4), a_run("b", value, loss="gspo"), a_run("c", value, loss="ppo")]
+
+    said = str(call("compare", *runs).exception)
+
+    assert said == (
+        f"{METRIC} is no finite number in {runs[1]} ({value}), {runs[2]} ({value}), so nothing can "
+        f"be said of it. Leave these runs out, or name another --metric."
+    )
+
+
 @pytest.mark.parametrize("given", ["reward", "rollout/reward"])
 def test_a_metric_without_its_end_is_asked_back(call, a_run, given) -> None:
     run = a_run("a", 0.4)

@@ -78,7 +78,7 @@ def _outcomes(
     """Return what the runs reached, and what of them is left out.
 
     Raises:
-        ConfigError: nothing is left, or the runs have different metrics.
+        ConfigError: nothing is left, the runs have different metrics, or a value is no number.
     """
     from trinity_lab.outcomes import is_finished, read_outcome, run_directories
 
@@ -96,6 +96,12 @@ def _outcomes(
     metrics = dict.fromkeys(one.metric for one in found)
     if len(metrics) > 1:
         raise ConfigError(f"the runs have different metrics: {', '.join(metrics)}. Use --metric.")
+    if wrong := [one for one in found if not math.isfinite(one.value)]:
+        named = ", ".join(f"{one.directory} ({one.value})" for one in wrong)
+        raise ConfigError(
+            f"{found[0].metric} is no finite number in {named}, so nothing can be said of it. "
+            f"Leave {'these runs' if len(wrong) > 1 else 'this run'} out, or name another --metric."
+        )
     return found, notes
 
 
