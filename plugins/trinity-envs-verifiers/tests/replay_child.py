@@ -1,7 +1,7 @@
 """Stands where ``in_child/child.py`` stands, and answers as that was recorded to answer.
 
 A run asks the model once by HTTP, as verifiers does. ``DIES`` is a taskset whose runs end the
-process; one of ``HANGS`` waits to be cancelled.
+process; one of ``HANGS`` waits to be cancelled; one of ``BLOCKS`` lets the process hear no more.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -26,18 +27,21 @@ def main() -> None:
         asked = json.loads(line)
         if asked["do"] == "load":
             name = Path(asked["taskset"]).name
-            told = RECORDED.get(name, {"load": {"result": None}, "runs": {}, "name": name})
+            told = RECORDED.get(name, {**RECORDED["letters.py"], "name": name})
             answer(asked, told["load"])
         elif asked["do"] == "rows":
             answer(asked, told["rows"])
         elif asked["do"] == "cancel":
             hung[asked["run"]].set()
+            answer(asked, {"result": None})
         elif told.get("name") == "DIES":
             sys.stderr.write("a taskset's last words\n")
             os._exit(3)
         elif told.get("name") == "HANGS":
             hung[asked["id"]] = event = threading.Event()
             threading.Thread(target=hang, args=(asked, event)).start()
+        elif told.get("name") == "BLOCKS" and asked["task"] == 0:
+            time.sleep(3600)
         else:
             threading.Thread(target=run, args=(asked, told)).start()
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ pytestmark = [
 ]
 HERE = Path(__file__).parent
 LETTERS, FAULTY = str(HERE / "letters.py"), str(HERE / "faulty.py")
+STUCK = str(HERE / "stuck.py")
 
 
 @pytest.mark.parametrize("harness", [None, "null"])
@@ -73,6 +75,23 @@ def test_a_process_that_was_killed_is_replaced(workflow_of):
 
     (experience,) = workflow_of(ScriptedEngine("eat"), taskset=LETTERS).run()
     assert experience.reward == 1.0
+
+
+def test_a_task_that_blocks_its_process_loses_it_when_its_time_is_up(workflow_of, monkeypatch):
+    monkeypatch.setattr(child_process, "_HEARS_WITHIN_S", 1.0)
+    engine = ScriptedEngine("eat")
+    workflow = workflow_of(engine, 0, taskset=STUCK)
+    engine.before_answer = lambda request: threading.Timer(3.0, workflow.close).start()
+    with pytest.raises(EnvError, match="was killed by SIGKILL"):
+        workflow.run()
+
+    (experience,) = workflow_of(ScriptedEngine("eat"), 2, taskset=STUCK).run()
+    assert experience.reward == 0.5
+
+
+def test_a_metric_that_is_no_number_fails_its_run_at_once(workflow_of):
+    with pytest.raises(EnvError, match=r"task 1 of .*TypeError: Object of type object"):
+        workflow_of(ScriptedEngine("eat"), 1, taskset=STUCK).run()
 
 
 def test_rows_name_the_tasks(tmp_path, capsys):

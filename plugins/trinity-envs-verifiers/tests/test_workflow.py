@@ -100,6 +100,31 @@ def test_closing_a_run_that_hangs_ends_it(workflow_of, recorded):
         workflow.run()
 
 
+def test_a_task_that_blocks_its_process_loses_it_when_its_time_is_up(
+    workflow_of, recorded, monkeypatch
+):
+    monkeypatch.setattr(child_process, "_HEARS_WITHIN_S", 0.5)
+    workflow = workflow_of(ScriptedEngine("eat!"), taskset="BLOCKS")
+    failed = []
+    run = threading.Thread(target=lambda: failed.append(_error_of(workflow)), daemon=True)
+    run.start()
+    while workflow._asked is None:
+        time.sleep(0.01)
+
+    workflow.close()
+    run.join(20)
+
+    assert "its process was killed by SIGKILL; another takes its place" in failed[0]
+    (experience,) = workflow_of(ScriptedEngine("eat!"), 2, taskset="BLOCKS").run()
+    assert experience.reward == 0.75
+
+
+def _error_of(workflow) -> str:
+    with pytest.raises(EnvError) as raised:
+        workflow.run()
+    return str(raised.value)
+
+
 @pytest.mark.parametrize("idx", [None, "0", -1, True])
 def test_a_row_without_a_number_says_how_rows_are_written(workflow_of, idx):
     with pytest.raises(BadTaskError, match=r"python -m trinity_envs_verifiers.rows TASKSET FILE"):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Child", "child_of", "close_children"]
 
 _LOADS_WITHIN_S = 600.0  # a taskset may read a large dataset
+_HEARS_WITHIN_S = 30.0  # a reward may compute for a while
 _TAIL_BYTES = 2000
 _SCRIPT = Path(__file__).parent / "in_child" / "child.py"
 _NOT_ITS_OWN = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
@@ -149,6 +150,19 @@ class Child:
                 stdin.write(line.encode())
                 stdin.flush()
         return number, future
+
+    def cancel(self, number: int) -> None:
+        """End a run.
+
+        A process that does not hear it within 30 s is killed: code of a task blocks its event loop,
+        so none of its runs would end.
+        """
+        try:
+            self.ask("cancel", {"run": number})[1].result(_HEARS_WITHIN_S)
+        except TimeoutError:
+            self._process.kill()
+        except EnvError:
+            pass  # it is gone, and its runs know that
 
     def close(self) -> None:
         """End the process and all that it started; who waits for an answer hears so."""

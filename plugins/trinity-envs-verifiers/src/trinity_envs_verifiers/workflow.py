@@ -107,7 +107,7 @@ class VerifiersWorkflow(Workflow):
             self._is_closed, asked = True, self._asked
         if asked is not None:
             child, number = asked
-            child.ask("cancel", {"run": number})
+            child.cancel(number)
 
     def _number(self) -> int:
         number = self.task.raw_task.get("idx")

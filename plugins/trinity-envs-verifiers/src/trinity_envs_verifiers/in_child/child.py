@@ -115,10 +115,11 @@ class Service:
 
     async def _answer(self, asked: dict[str, Any]) -> None:
         try:
-            said = {"result": await self._result(asked)}
+            said = json.dumps({"id": asked["id"], "result": await self._result(asked)})
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 -- a taskset's
-            said = {"error": " ".join(f"{type(error).__name__}: {error}".split())}
-        self._answers.write(json.dumps({"id": asked["id"], **said}) + "\n")
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            said = json.dumps({"id": asked["id"], "error": what})
+        self._answers.write(said + "\n")
         self._answers.flush()
 
     async def _result(self, asked: dict[str, Any]) -> Any:
