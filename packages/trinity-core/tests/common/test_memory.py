@@ -73,3 +73,11 @@ def test_an_error_for_lack_of_memory_names_the_limit_of_the_process(monkeypatch)
 
     assert "4.1 GB here (ulimit -v 4000000)" in address_space_remark(MemoryError())
     assert address_space_remark(KeyError("memory")) == ""
+
+
+def test_the_search_for_that_ends_where_an_error_is_its_own_cause(monkeypatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (4_000_000 * 1024, -1))
+    error, before = KeyError("rows"), RuntimeError("can't start new thread")
+    error.__cause__, error.__context__ = error, before
+
+    assert "ulimit -v 4000000" in address_space_remark(error)

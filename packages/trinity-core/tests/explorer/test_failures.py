@@ -139,6 +139,46 @@ def test_an_error_that_is_no_exception_fails_the_rollout_and_not_the_run(world, 
     assert failure.where.partition(":")[0] == __file__
 
 
+def raised_from_itself(self):
+    try:
+        return 1 / 0
+    except ZeroDivisionError as error:
+        raise error from error
+
+
+def raised_in_a_circle(self):
+    first, second = ValueError("the first"), KeyError("the second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [(raised_from_itself, "ZeroDivisionError: "), (raised_in_a_circle, "ValueError: the first")],
+)
+def test_an_error_that_is_its_own_cause_fails_the_rollout_at_once(world, run, message):
+    made = world(a_task(workflow=a_workflow(run)), max_failed_ratio=1.0, max_timeout=10)
+
+    (failure,) = made.step().failures
+
+    assert failure.outcome is Outcome.WORKFLOW_ERROR
+    assert failure.message.startswith(message)
+    assert failure.where.partition(":")[0] == __file__
+
+
+class UnreadableError(Exception):
+    def __str__(self):
+        raise AttributeError("detail")
+
+
+def test_an_error_whose_text_cannot_be_made_fails_the_rollout_and_not_the_run(world):
+    made = world(a_task(workflow=a_workflow(raising(UnreadableError()))), max_failed_ratio=1.0)
+
+    (failure,) = made.step().failures
+
+    assert failure.message == "UnreadableError: <exception str() failed>"
+
+
 def test_ctrl_c_in_a_workflow_still_ends_the_run(world):
     made = world(a_task(workflow=a_workflow(raising(KeyboardInterrupt()))), max_failed_ratio=1.0)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trinity.common.value_checks import chain_of, text_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -73,10 +75,9 @@ def address_space_remark(error: BaseException) -> str:
     import resource  # not on every system
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    said, cause = "", error if limit != resource.RLIM_INFINITY else None
-    while cause is not None:
-        said += f"{type(cause).__name__} {cause} ".lower()
-        cause = cause.__cause__ or cause.__context__
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    said = " ".join(f"{type(one).__name__} {text_of(one)}" for one in chain_of(error)).lower()
     if not any(sign in said for sign in _FULL):
         return ""
     return (

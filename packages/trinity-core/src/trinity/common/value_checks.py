@@ -25,10 +25,12 @@ __all__ = [
     "TokenLimits",
     "as_tensor",
     "bounded",
+    "chain_of",
     "check_info",
     "is_of",
     "shortened",
     "shown",
+    "text_of",
     "token_ids",
     "whole_number",
 ]
@@ -64,15 +66,30 @@ def shown(value: Any) -> str:  # Any: of a user's code
 
 def bounded(error: BaseException) -> BaseException:
     """Shorten the texts that an error holds, and those before it: they are copied often."""
-    waiting, seen = [error], set[int]()
+    for one in chain_of(error):
+        one.args = tuple(shortened(arg) if isinstance(arg, str) else arg for arg in one.args)
+    return error
+
+
+def chain_of(error: BaseException, *, causes_only: bool = False) -> list[BaseException]:
+    """Return an error and those before it, each once: ``raise error from error`` makes a circle."""
+    found: dict[int, BaseException] = {}
+    waiting: list[BaseException | None] = [error]
     while waiting:
         one = waiting.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.args = tuple(shortened(arg) if isinstance(arg, str) else arg for arg in one.args)
-        waiting += [before for before in (one.__cause__, one.__context__) if before is not None]
-    return error
+        if one is not None and id(one) not in found:
+            found[id(one)] = one
+            waiting += [None if causes_only else one.__context__, one.__cause__]
+    return list(found.values())
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an error of anybody's code in one line, shortened."""
+    try:
+        text = str(bounded(error))
+    except Exception:  # noqa: BLE001 -- a user's `__str__`
+        text = "<exception str() failed>"  # as tracebacks say it
+    return " ".join(shortened(text).split())
 
 
 def check_info(info: Mapping[str, Any], *, what: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trinity.common.outcome import Outcome, RunFailure
 from trinity.common.secrets import masked
-from trinity.common.value_checks import bounded, shortened
+from trinity.common.value_checks import bounded, chain_of, text_of
 from trinity.common.workflows import Workflow
 from trinity.errors import (
     BadTaskError,
@@ -51,7 +51,7 @@ def failure_of(error: BaseException, *, request: RolloutRequest, attempt: int) -
         outcome = Outcome.TIMEOUT
     return _failure(
         outcome,
-        f"{type(error).__name__}: {' '.join(_error_text(error).split())}",
+        f"{type(error).__name__}: {_error_text(error)}",
         request=request,
         attempt=attempt,
         where=_where(traceback.extract_tb(error.__traceback__), request.workflow.cls),
@@ -61,13 +61,10 @@ def failure_of(error: BaseException, *, request: RolloutRequest, attempt: int) -
 
 def _error_text(error: BaseException) -> str:
     """Return the text of an error; a client of others hides ours, such as that of a limit."""
-    text = str(bounded(error))
-    cause = error.__cause__
-    while cause is not None and not isinstance(cause, TrinityError):
-        cause = cause.__cause__
-    if cause is not None and str(cause) not in text:
-        text = f"{text} ({cause})"
-    return masked(shortened(text))
+    text = text_of(error)
+    causes = chain_of(error, causes_only=True)[1:]
+    hidden = next((text_of(cause) for cause in causes if isinstance(cause, TrinityError)), "")
+    return masked(text if hidden in text else f"{text} ({hidden})")
 
 
 def timed_out(

@@ -13,7 +13,7 @@ from trinity.common.models.auxiliary import Auxiliary, wrapper_of
 from trinity.common.models.model import ModelWrapper
 from trinity.common.outcome import Outcome
 from trinity.common.secrets import masked_values
-from trinity.common.value_checks import TokenLimits
+from trinity.common.value_checks import TokenLimits, text_of
 from trinity.common.workflows.env_pool import end_free_environments
 from trinity.common.workflows.recorded_env import ENVIRONMENT, Recording
 from trinity.errors import EnvError
@@ -102,7 +102,7 @@ class _Instance:
             self.workflow.close()
         except Exception as error:  # noqa: BLE001 - the boundary around a plugin's code
             name, kind = type(self.workflow).__name__, type(error).__name__
-            line = f"{name}.close() raised {kind}: {' '.join(str(error).split())}"
+            line = f"{name}.close() raised {kind}: {text_of(error)}"
             if line not in self.told:
                 self.told.add(line)
                 logger.warning("%s. Its rollouts are not lost; its resources may stay open.", line)

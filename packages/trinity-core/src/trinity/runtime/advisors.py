@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.metrics import numbers_in
 from trinity.common.ports import Observation
+from trinity.common.value_checks import text_of
 from trinity.extend.kinds import KINDS
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.observers import Observer
@@ -93,5 +94,5 @@ class Advisors(Observer):
             self._advisors.pop(name, None)
             logger.warning(
                 "the advisor %s failed and is asked no more: %s: %s",
-                name, type(error).__name__, " ".join(str(error).split()),
+                name, type(error).__name__, text_of(error),
             )  # fmt: skip

@@ -7,7 +7,7 @@ import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from trinity.common.value_checks import bounded, shortened
+from trinity.common.value_checks import text_of
 from trinity.errors import RunFailedError, TrinityError
 from trinity.extend import get_manager
 from trinity.extend.watch import HungPartError
@@ -39,11 +39,10 @@ def boundary(what: str, *, may_end: bool = True) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if may_end and isinstance(error, StopIteration):
             raise
-        text = " ".join(shortened(str(bounded(error))).split())
         place, log = getattr(error, _PLACE, "") or place_of(error), getattr(error, _LOG, "")
         raise TrinityError(
-            f"{what} failed: {type(error).__name__}: {text} at {place}. Correct that, then "
-            "run the same command: it goes on from what is saved. "
+            f"{what} failed: {type(error).__name__}: {text_of(error)} at {place}. Correct that, "
+            "then run the same command: it goes on from what is saved. "
             f"{log or 'trinity.log'} has the traceback."
         ) from error
 
@@ -72,7 +71,7 @@ def try_to(call: Callable[[], None], *, failure: str) -> None:
     try:
         call()
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- the boundary around one plugin
-        logger.warning("%s: %s: %s", failure, type(error).__name__, error)
+        logger.warning("%s: %s: %s", failure, type(error).__name__, text_of(error))
 
 
 def marked(error: BaseException, *, log: str) -> BaseException:

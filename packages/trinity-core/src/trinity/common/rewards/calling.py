@@ -17,7 +17,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from trinity.common.rewards.failure import reward_failure
-from trinity.common.value_checks import bounded
 from trinity.errors import TrinityError, WorkflowError
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def scores_of(
     except TrinityError:
         raise
     except Exception as error:  # the boundary to a plugin's reward function
-        raise WorkflowError(reward_failure(reward_fn, bounded(error))) from error
+        raise WorkflowError(reward_failure(reward_fn, error)) from error
 
 
 def _finite(scores: dict[str, float]) -> dict[str, float]:

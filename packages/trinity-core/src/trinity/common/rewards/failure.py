@@ -6,6 +6,8 @@ import inspect
 import traceback
 from typing import TYPE_CHECKING
 
+from trinity.common.value_checks import text_of
+
 if TYPE_CHECKING:
     from trinity.common.rewards.base import RewardFn
 
@@ -20,9 +22,8 @@ CALLED = (
 def reward_failure(reward_fn: RewardFn, error: BaseException) -> str:
     """Return one line: the class, the file and the line in it, the error, the contract."""
     cls = type(reward_fn)
-    text = " ".join(str(error).split())
     where = _where(cls, error)
-    said = f"{type(error).__name__}: {text}".removesuffix(": ")
+    said = f"{type(error).__name__}: {text_of(error)}".removesuffix(": ")
     return f"reward function {cls.__name__} ({where}): {said}. {CALLED}."
 
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.secrets import masked, num_pending
-from trinity.common.value_checks import bounded
+from trinity.common.value_checks import bounded, text_of
 from trinity.errors import PluginError, TrinityError, WorkerLostError
 from trinity.explorer.failure import TRACEBACKS
 from trinity.runtime.error_context import marked
@@ -343,7 +343,7 @@ def _portable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 -- whatever a user's exception class does
-        told = TrinityError(f"{type(error).__name__}: {error}")
+        told = TrinityError(f"{type(error).__name__}: {text_of(error)}")
         told.__dict__.update({k: v for k, v in vars(error).items() if isinstance(v, str)})
         return told
     return error

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trinity.common.metrics import numbers_in
+from trinity.common.value_checks import text_of
 from trinity.monitor.jsonl import JsonlMonitor
 from trinity.runtime.error_context import try_to
 from trinity.runtime.observers import Observer
@@ -106,7 +107,7 @@ class Monitors(Observer):
         logger.warning(
             "the monitor %s failed at step %d (%s): %s: %s. The run goes on and tries it again; "
             "metrics.jsonl has every number.",
-            name, step, role, type(error).__name__, " ".join(str(error).split()),
+            name, step, role, type(error).__name__, text_of(error),
         )  # fmt: skip
 
     def _tell_other(self, name: str, value: object, *, role: str) -> None:

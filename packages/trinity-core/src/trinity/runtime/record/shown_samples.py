@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.value_checks import text_of
 from trinity.runtime.observers import Observer
 from trinity.runtime.plugin_adapter import abilities_in
 from trinity.runtime.record.monitors import PATIENCE
@@ -175,5 +176,5 @@ class ShownSamples(Observer):
             "the samples of step %d were not shown by %s: %s: %s. The run goes on; "
             "trinity experiences shows them.",
             step, f"the monitor {by}" if by else "any monitor",
-            type(error).__name__, " ".join(str(error).split()),
+            type(error).__name__, text_of(error),
         )  # fmt: skip
