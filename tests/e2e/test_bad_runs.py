@@ -257,6 +257,41 @@ def test_a_row_of_a_file_beyond_the_context_was_trained(
     assert status_of()["trained_experiences"] == 0
 
 
+OPERATOR = """
+from trinity.buffer.operators import ExperienceOperator
+from trinity.extend import hookimpl
+
+
+class Best(ExperienceOperator):
+    def process(self, exps):
+        return [next(one for one in exps if one.reward > 2)], {}
+
+
+@hookimpl
+def trinity_experience_operators():
+    return {"best": f"{__name__}:Best"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("style", "what"), [("fixed", "explore step 1"), ("fully_async", "a group of rollouts")]
+)
+def test_an_operator_that_lets_a_stop_iteration_out_fails_the_run_and_does_not_finish_it(
+    style, what, config_dict, write_yaml, trinity, plugin_dir, status_of
+) -> None:
+    config_dict["data_processor"] = {"experience_pipeline": {"operators": [{"name": "best"}]}}
+    config_dict["synchronizer"] = {"sync_style": style}
+    folder = plugin_dir(OPERATOR)
+
+    ended = trinity("run", "--local", "--config", write_yaml(config_dict), "--plugin-dir", folder)
+
+    assert ended.code == 1, ended.stdout
+    line = " ".join(ended.stderr.split())
+    assert f"{what} failed: RuntimeError: StopIteration" in line
+    assert "rooms.py:8 (plugin " in line
+    assert status_of()["status"] == "failed"
+
+
 def test_a_mask_that_hides_every_token_is_said_of_each_step(run_workflow) -> None:
     ended = run_workflow("hides_all")
 

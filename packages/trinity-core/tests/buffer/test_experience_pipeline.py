@@ -63,6 +63,30 @@ def test_what_an_environment_answered_goes_to_the_trainer_and_not_to_what_is_kep
     assert last.tokens.tolist() == rows[-1].tokens.tolist()
 
 
+class FindsNone(ExperienceOperator):
+    def process(self, exps):
+        return [next(one for one in exps if one.reward > 2)], {}
+
+
+class NoAdvantage(LessTheMean):
+    def __call__(self, exps, **kwargs):
+        return next(iter(())), {}
+
+
+@pytest.mark.parametrize(
+    ("operators", "advantage_fn"), [([FindsNone()], None), ([], NoAdvantage())]
+)
+def test_a_stop_iteration_that_a_plugin_lets_out_is_an_error_with_its_place(
+    operators, advantage_fn
+):
+    pipeline = ExperiencePipeline(operators, advantage_fn, a_sink())
+
+    with pytest.raises(RuntimeError, match="StopIteration") as caught:
+        pipeline.process(a_group((1.0, 0.0)))
+
+    assert "next(" in str(caught.traceback[-1].statement)
+
+
 def test_operators_work_in_order_before_advantages_and_the_write():
     sink = a_sink()
     pipeline = ExperiencePipeline([InvalidRewardFilter(), DropsZero()], LessTheMean(), sink)

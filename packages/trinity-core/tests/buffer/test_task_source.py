@@ -180,6 +180,33 @@ def test_a_selector_learns_from_pass_rates_and_its_state_goes_on(tmp_path):
     assert prompts(first.read(3)) == prompts(second.read(3)) == ["a2", "a1", "a0"]
 
 
+class RunsOut(SequentialSelector):
+    """Gives three rows."""
+
+    def get_indices(self, count):
+        return super().get_indices(count)[: max(0, 3 - self.position + count)]
+
+
+class Ends(SequentialSelector):
+    def get_indices(self, count):
+        return [next(iter(()))]
+
+
+def test_a_selector_that_gives_fewer_rows_than_it_is_asked_for_is_refused(tmp_path):
+    source = TaskSource(a_config(a_set(tmp_path, "a", 9, selector=f"{__name__}:RunsOut")))
+    source.read(2)
+
+    with pytest.raises(DataError, match=r"RunsOut of the taskset a gave 1 rows, asked for 2"):
+        source.read(2)
+
+
+def test_a_selector_that_lets_a_stop_iteration_out_ends_nothing_silently(tmp_path):
+    source = TaskSource(a_config(a_set(tmp_path, "a", 9, selector=f"{__name__}:Ends")))
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        source.read(2)
+
+
 def test_a_row_that_the_taskset_does_not_have_is_refused(tmp_path):
     section = a_set(tmp_path, "a", 3, selector=f"{__name__}:Remembers")
 

@@ -33,6 +33,13 @@ def test_an_error_from_another_process_brings_its_place_along():
     assert str(raised.value).endswith("trinity log RUN --room trainer has the traceback.")
 
 
+def test_a_stop_iteration_is_an_error_where_nothing_may_end():
+    with pytest.raises(TrinityError, match="the sync failed: StopIteration"), boundary("the sync"):
+        next(iter(()))
+    with pytest.raises(StopIteration), boundary("explore step 3", may_end=True):
+        next(iter(()))
+
+
 def test_an_error_that_says_what_to_do_passes_as_it_is():
     with pytest.raises(ConfigError, match=r"^set it to 3$"), boundary("optimizer step 3"):
         raise marked(ConfigError("set it to 3"), log="anywhere")

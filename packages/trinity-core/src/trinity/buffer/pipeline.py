@@ -16,6 +16,7 @@ from trinity.buffer.operator_results import checked, without_feedback
 from trinity.common.batch import ExperienceBatch
 from trinity.common.metrics import Metrics, numbers_in, with_prefix
 from trinity.common.operators import ExperienceOperatorV1
+from trinity.common.value_checks import without_end
 from trinity.common.workflows.recorded_env import ENVIRONMENT
 from trinity.errors import BufferClosedError
 
@@ -79,7 +80,7 @@ class ExperiencePipeline:
         with self._turn:
             self._check()
             try:
-                return self._processed(exps)
+                return without_end(self._processed, exps)
             finally:
                 if self._is_closed:  # meanwhile, by somebody who left the operators to this call
                     self._close_operators()

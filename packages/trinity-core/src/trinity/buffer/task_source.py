@@ -9,12 +9,13 @@ import numpy as np
 
 from trinity.buffer.row_checks import check_rows
 from trinity.buffer.row_files import load_rows
+from trinity.common.value_checks import without_end
 from trinity.common.workflows import Task
 from trinity.errors import DataError
 from trinity.extend import KINDS, get_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from trinity.common.config import Config, TasksetConfig
     from trinity.common.ports import RowValues, TaskSelector
@@ -183,7 +184,7 @@ class TaskSource:
                     'experience.info["task_index"]["index"].'
                 )
             listener: Any = self._selectors[number]  # Any: TaskFeedback, as its ability says
-            listener.feedback(rows.indices, rows.values)
+            without_end(listener.feedback, rows.indices, rows.values)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the epochs, and that of each selector."""
@@ -206,10 +207,21 @@ class TaskSource:
             numbers.append(self._mix(epoch)[place])
         self._position += count
         rows = {
-            number: iter(map(int, self._selectors[number].get_indices(numbers.count(number))))
-            for number in sorted(set(numbers))
+            number: self._rows(number, numbers.count(number)) for number in sorted(set(numbers))
         }
         return [self.tasksets[number].task(next(rows[number])) for number in numbers]
+
+    def _rows(self, number: int, count: int) -> Iterator[int]:
+        """Return the next rows of a taskset, as its selector chooses them."""
+        rows = list(map(int, without_end(self._selectors[number].get_indices, count)))
+        if len(rows) != count:
+            taskset = self.tasksets[number]
+            raise DataError(
+                f"the selector {taskset.config.data_selector.selector_type} of the taskset "
+                f"{taskset.name} gave {len(rows)} rows, asked for {count}. Let its get_indices "
+                "return that many."
+            )
+        return iter(rows)
 
     def _mix(self, epoch: int) -> list[int]:
         """Return which taskset each task of the epoch is of."""

@@ -6,13 +6,13 @@ import operator
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trinity.common.secrets import masked
 from trinity.errors import WorkflowError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import torch
     from torch import Tensor
@@ -33,8 +33,10 @@ __all__ = [
     "text_of",
     "token_ids",
     "whole_number",
+    "without_end",
 ]
 
+T = TypeVar("T")
 MAX_MESSAGE = 4_000  # letters of an error's text
 MAX_NAME = 200  # letters of a metric's name
 MAX_INFO = 4_000_000  # bytes of an experience's info, about
@@ -90,6 +92,19 @@ def text_of(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 -- a user's `__str__`
         text = "<exception str() failed>"  # as tracebacks say it
     return " ".join(shortened(text).split())
+
+
+def without_end(call: Callable[..., T], *args: Any) -> T:  # Any: what it takes
+    """Call a plugin's code; a StopIteration that it lets out is no end of anything here.
+
+    Raises:
+        RuntimeError: it let one out; the place is the same.
+    """
+    try:
+        return call(*args)
+    except StopIteration as error:
+        told = RuntimeError(f"StopIteration: {error}".removesuffix(": "))
+        raise told.with_traceback(error.__traceback__) from error
 
 
 def check_info(info: Mapping[str, Any], *, what: str) -> None:

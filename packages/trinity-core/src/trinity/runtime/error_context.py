@@ -22,7 +22,7 @@ _PLACE, _LOG = "trinity_place", "trinity_log"  # what an error from another proc
 
 
 @contextmanager
-def boundary(what: str, *, may_end: bool = True) -> Iterator[None]:
+def boundary(what: str, *, may_end: bool = False) -> Iterator[None]:
     """Turn an error of a plugin's code, or of a library below it, into one that says where.
 
     Args:

@@ -166,7 +166,7 @@ class Loop:
         began = time.perf_counter()
         groups = self._take_groups()
         try:
-            with boundary(f"sampling for optimizer step {step}"):
+            with boundary(f"sampling for optimizer step {step}", may_end=True):
                 batch, sampled = parts.strategy.sample(step)
         except StopIteration:  # until there is more
             self._check_groups_refused(groups)
@@ -176,7 +176,7 @@ class Loop:
             return False
         sampled_s = time.perf_counter() - began
         parts.in_hand = batch
-        with boundary(f"optimizer step {step}", may_end=False):
+        with boundary(f"optimizer step {step}"):
             if parts.colocated is not None:
                 parts.colocated.sleep()
             metrics = parts.trainer.train_step(batch, step=step)
@@ -235,7 +235,8 @@ class Loop:
 
     def _admit_groups(self) -> None:
         if self._parts.groups is not None:
-            self._parts.groups.admit(for_step=self.progress.explore_steps + 1)
+            with boundary("the start of a group of rollouts"):
+                self._parts.groups.admit(for_step=self.progress.explore_steps + 1)
 
     # --- evaluation, the end, checkpoints -----------------------------------------------------
 

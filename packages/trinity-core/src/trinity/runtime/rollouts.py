@@ -123,7 +123,8 @@ class Rollouts:
                 ends.append(end)
                 self._is_evaluating &= end.evaluation is None
         if self._parts.groups is not None:
-            self._parts.groups.check()
+            with boundary("a group of rollouts"):
+                self._parts.groups.check()
         self._patience_s = PATIENCE_S if ends else self._patience_s
         return ends
 
@@ -178,7 +179,7 @@ class Rollouts:
         assert self._parts.explorer is not None
         began, result = time.perf_counter(), None
         try:
-            with boundary(f"explore step {step}"):
+            with boundary(f"explore step {step}", may_end=True):
                 result = self._parts.explorer.explore_step(step)
         except StopIteration:  # refilled steps took the tasks of later ones
             with self._buffer.changed:
