@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -55,6 +56,30 @@ def test_the_statistics_of_k_runs_are_averaged_over_tasks(world):
     assert metrics["eval/held_out/reward/worst@2"] == pytest.approx(0.6)
     assert metrics["eval/held_out/turns/mean@2"] == 2.0
     assert made.sink.batches == []
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_a_metric_that_is_no_finite_number_has_no_deviation_and_ends_nothing(world, odd):
+    class Perplexity(Scores):
+        def run(self):
+            (experience,) = super().run()
+            experience.metrics = {"ppl": odd if experience.reward else 1.0, "gap": odd}
+            return [experience]
+
+    @dataclass
+    class Set(Evaluation):
+        def tasks(self):
+            return [replace(task, workflow=Perplexity) for task in super().tasks()]
+
+    made = world(evaluation_sets=[Set([[0.0, 1.0]])])
+    made.explorer._is_detailed = True
+
+    metrics = made.explorer.evaluate(0)
+
+    for name in ("ppl/std@2", "gap/std@2", "ppl/std", "gap/std"):
+        assert math.isnan(metrics[f"eval/held_out/{name}"])
+    assert metrics["eval/held_out/ppl/worst@2"] == 1.0
+    assert metrics["eval/held_out/reward/std@2"] == 0.5
 
 
 def test_one_run_a_task_has_a_mean_only(world):

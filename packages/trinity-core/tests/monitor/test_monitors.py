@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -87,6 +88,16 @@ def test_numbers_are_merged_to_mean_max_and_min_unless_a_suffix_chooses() -> Non
         "rollout/reward/min": 0.0,
         "rollout/calls/sum": 5.0,
     }
+
+
+def test_infinities_of_both_signs_have_no_mean_and_no_sum() -> None:
+    rows = [{"gap": math.inf, "debt:sum": math.inf}, {"gap": -math.inf, "debt:sum": -math.inf}]
+
+    made = aggregate(rows, prefix="rollout")
+
+    assert math.isnan(made["rollout/gap/mean"])
+    assert math.isnan(made["rollout/debt/sum"])
+    assert (made["rollout/gap/max"], made["rollout/gap/min"]) == (math.inf, -math.inf)
 
 
 def test_numbers_of_any_library_are_numbers_and_nothing_else_is() -> None:

@@ -10,22 +10,37 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from numbers import Number
-from statistics import fmean
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Metrics", "aggregate", "merge", "numbers_in", "with_prefix"]
+__all__ = ["Metrics", "aggregate", "deviation", "mean", "merge", "numbers_in", "with_prefix"]
 
 Metrics = dict[str, float]
 
+
+def _or_nan(statistic: Callable[[Iterable[float]], float]) -> Callable[[Iterable[float]], float]:
+    """Return the statistic as one that is NaN where there is none: of both infinities, say."""
+
+    def of(values: Iterable[float]) -> float:
+        try:
+            return statistic(values)
+        except (ArithmeticError, AttributeError, ValueError):  # pstdev meets NaN by the second
+            return math.nan
+
+    return of
+
+
+mean, deviation, _sum = _or_nan(fmean), _or_nan(pstdev), _or_nan(math.fsum)
+
 _SUFFIXES: dict[str, Callable[[list[float]], float]] = {
-    "sum": math.fsum,
+    "sum": _sum,
     "max": max,
     "min": min,
     "last": lambda values: values[-1],
-    "mean": fmean,
+    "mean": mean,
 }
 
 
@@ -87,21 +102,16 @@ def aggregate(rows: Iterable[Mapping[str, object]], *, prefix: str) -> Metrics:
     merged: Metrics = {}
     for key, values in _collect(rows).items():
         name, _, suffix = key.rpartition(":")
-        if name and suffix in _SUFFIXES:
-            merged[f"{prefix}/{name}/{suffix}"] = float(_SUFFIXES[suffix](values))
-            continue
-        for statistic, value in (
-            ("mean", fmean(values)),
-            ("max", max(values)),
-            ("min", min(values)),
-        ):
-            merged[f"{prefix}/{key}/{statistic}"] = value
+        if not name or suffix not in _SUFFIXES:
+            name, suffix = key, ""
+        for statistic in [suffix] if suffix else ["mean", "max", "min"]:
+            merged[f"{prefix}/{name}/{statistic}"] = _SUFFIXES[statistic](values)
     return merged
 
 
 def merge(rows: Iterable[Mapping[str, float]]) -> Metrics:
     """Return each metric's mean over the rows that have it."""
-    return {name: fmean(values) for name, values in _collect(rows).items()}
+    return {name: mean(values) for name, values in _collect(rows).items()}
 
 
 def _collect(rows: Iterable[Mapping[str, object]]) -> dict[str, list[float]]:

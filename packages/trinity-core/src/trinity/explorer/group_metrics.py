@@ -7,10 +7,10 @@ import re
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.metrics import Metrics, aggregate, merge
+from trinity.common.metrics import Metrics, aggregate, deviation, mean, merge
 from trinity.explorer.finish import ENGINE
 from trinity.explorer.groups import counts_of, experiences_of, is_cut, run_metrics
 
@@ -247,8 +247,8 @@ def _sums(rows: Sequence[Mapping[str, float]]) -> Metrics:
 
 
 _DETAILS: dict[str, Callable[[Sequence[float]], float]] = {
-    "mean": fmean,
-    "std": pstdev,
+    "mean": mean,
+    "std": deviation,
     "max": max,
     "min": min,
 }
@@ -288,11 +288,11 @@ def _by_metric_and_task(results: Iterable[RolloutResult]) -> dict[str, dict[int,
 
 def _statistics(tasks: Iterable[Sequence[float]], *, repeat_times: int) -> Mapping[str, float]:
     groups = list(tasks)
+    means = {"mean": mean(map(mean, groups))}
     if repeat_times == 1:
-        return {"mean": fmean(map(fmean, groups))}
-    return {
-        "mean": fmean(map(fmean, groups)),
-        "std": fmean(map(pstdev, groups)),
-        "best": fmean(map(max, groups)),
-        "worst": fmean(map(min, groups)),
+        return means
+    return means | {
+        "std": mean(map(deviation, groups)),
+        "best": mean(map(max, groups)),
+        "worst": mean(map(min, groups)),
     }
