@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ def test_an_error_that_ends_the_run_is_in_the_log_with_its_traceback_and_cause(t
     assert "Traceback (most recent call last):" in record.text
     assert record.text.endswith("ConfigError: set it to 3")
     assert said == []  # whoever called run() tells it
+
+
+def test_an_error_that_is_no_exception_is_in_the_log_too(tmp_path) -> None:
+    with pytest.raises(CancelledError), logs_to(tmp_path, level="info", say=print):
+        raise CancelledError("judge")
+
+    (record,) = errors(tmp_path)
+    assert record.text.startswith("the run failed: judge\n")
 
 
 def test_ctrl_c_is_no_error_of_the_run(tmp_path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 
 import pytest
 from trinity.errors import ConfigError, TrinityError
 from trinity.extend import set_manager
+from trinity.extend.watch import HungPartError
 from trinity.runtime.error_context import boundary, marked
 
 
@@ -29,8 +31,25 @@ def test_an_error_from_another_process_brings_its_place_along():
         sent = pickle.loads(pickle.dumps(marked(error, log="trinity log RUN --room trainer")))
     with pytest.raises(TrinityError) as raised, boundary("optimizer step 3"):
         raise marked(sent, log="another")  # on its way through a second room
-    assert "test_boundary.py:27." in str(raised.value)
+    assert "test_boundary.py:29." in str(raised.value)
     assert str(raised.value).endswith("trinity log RUN --room trainer has the traceback.")
+
+
+class OwnError(BaseException):
+    """What no ``except Exception`` sees."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError("judge"), OwnError("judge")])
+def test_an_error_that_is_no_exception_says_its_place_too(error):
+    told = r"explore step 3 failed: \w+: judge at .*test_boundary"
+    with pytest.raises(TrinityError, match=told), boundary("explore step 3"):
+        raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), HungPartError("the loss hangs")])
+def test_ctrl_c_and_a_hung_part_pass_as_they_are(error):
+    with pytest.raises(type(error)), boundary("explore step 3"):
+        raise error
 
 
 def test_a_stop_iteration_is_an_error_where_nothing_may_end():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,61 @@ def test_a_run_that_is_asked_to_stop_before_it_begins_begins_nothing(fake_parts,
         loops.of(parts).run()
 
     assert parts.story == ["save 0"]
+
+
+class OwnError(BaseException):
+    """What no ``except Exception`` sees."""
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError("judge"), OwnError("judge")])
+@pytest.mark.parametrize("method", ["explore_step", "train_step"])
+def test_what_was_trained_is_saved_when_a_part_fails_by_no_exception(
+    method, error, fake_parts, loops
+) -> None:
+    parts = fake_parts(steps=4)
+
+    def fails(step):
+        if step == 3:
+            raise error
+
+    loops.before(parts, method, fails)
+
+    with pytest.raises(TrinityError, match="judge"):
+        loops.of(parts).run()
+
+    assert parts.story[-1] == "save 2"
+
+
+def test_what_was_trained_is_saved_when_a_storage_fails_by_no_exception(fake_parts, loops) -> None:
+    parts = fake_parts(steps=4)
+    available = parts.storage.available
+
+    def fails():
+        if "train 2: [2, 2, 2, 2]" in parts.story:
+            raise OwnError
+        return available()
+
+    parts.storage.available = fails
+
+    with pytest.raises(OwnError):
+        loops.of(parts).run()
+
+    assert parts.story[-1] == "save 2"
+
+
+def test_a_second_ctrl_c_saves_nothing(fake_parts, loops) -> None:
+    parts = fake_parts(steps=4)
+
+    def stops(step):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    loops.before(parts, "train_step", stops)
+
+    with pytest.raises(KeyboardInterrupt):
+        loops.of(parts).run()
+
+    assert parts.story[-1] == "explore 3"
 
 
 def test_with_interval_one_exploring_and_training_take_turns(syncing, loops) -> None:

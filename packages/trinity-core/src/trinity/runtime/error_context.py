@@ -34,9 +34,9 @@ def boundary(what: str, *, may_end: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except TrinityError:
+    except (TrinityError, KeyboardInterrupt, HungPartError):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # asyncio.CancelledError is no Exception
         if may_end and isinstance(error, StopIteration):
             raise
         place, log = getattr(error, _PLACE, "") or place_of(error), getattr(error, _LOG, "")

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trinity.errors import CheckpointError, RayLostError, WorkerLostError
-from trinity.extend.watch import HungPartError
 from trinity.runtime.rollouts import explorer_state
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ class Saver:
             self.explorer_state = explorer_state(self._parts)
         try:
             yield
-        except (CheckpointError, WorkerLostError, RayLostError):
+        except (CheckpointError, WorkerLostError, RayLostError, KeyboardInterrupt):
             raise  # it would fail again; half of what is lost with a worker is no state to save
-        except (Exception, SystemExit, HungPartError):  # what was trained is saved
+        except BaseException:  # what was trained is saved
             self._save_after_failure(progress)
             raise
         self.save(progress)

@@ -33,7 +33,7 @@ from scenarios import COUNTED, Scenario, story_line
 FOREVER = float("inf")
 
 
-class Killed(BaseException):
+class Killed(KeyboardInterrupt):
     """The process is gone; what was saved stays."""
 
 

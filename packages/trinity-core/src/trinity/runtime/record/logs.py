@@ -83,7 +83,9 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
         logger.addHandler(handler)
     try:
         yield
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         line = " ".join(str(error).split())
         logging.getLogger(TRACEBACKS).error("%s%s", FAILED, line, exc_info=error)
         raise
