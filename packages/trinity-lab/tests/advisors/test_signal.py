@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
+from trinity.common.config import Config
+from trinity.extend import get_manager
+from trinity.runtime.advisors import Advisors
+from trinity.runtime.record.rundir import RunDir
+from trinity_lab.advisors.policy import LearningRate
 from trinity_lab.advisors.signal import DeadGroups, Difficulty
 
 from .conftest import a_row, both, found
@@ -94,3 +102,32 @@ def test_one_wrong_reply_of_eighty_is_too_easy(advisor) -> None:
 @pytest.mark.parametrize("mean", [1 / 40, 39 / 40])
 def test_one_of_forty_is_neither(advisor, mean) -> None:  # 0.025 of the range, and 0.02 is allowed
     assert found(advisor(Difficulty), rewards_of(mean)) is None
+
+
+def learned(num_steps: int):
+    """Return steps of a run that solves its tasks within 50 steps."""
+    for step in range(1, num_steps + 1):
+        mean = min(1.0, step / 50)
+        ends = {"reward/mean": mean, "reward/min": 0.0, "reward/max": 1.0}
+        explored, trained = both(step, **ends, **{STD: 0.3 * (mean < 1.0)})
+        trained.metrics["actor/grad_norm"] = 0.5
+        yield from (explored, trained)
+
+
+@pytest.mark.parametrize("kind", [DeadGroups, Difficulty, LearningRate])
+def test_a_long_run_that_has_learned_is_left_alone(advisor, kind) -> None:
+    assert found(advisor(kind), learned(2500)) is None
+
+
+def test_a_resumed_run_that_has_learned_is_left_alone(tmp_path) -> None:
+    rundir, findings = RunDir(tmp_path), []
+    rundir.monitor.mkdir()
+    rows = [{"step": one.step, "role": one.role, **one.metrics} for one in learned(400)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (rundir.monitor / "metrics.jsonl").write_text(text)
+    config = Config.model_validate({"buffer": {"total_steps": 500}})
+    parts = SimpleNamespace(config=config, rundir=rundir, manager=get_manager(), stop_reason="")
+
+    Advisors(parts, findings, tell=lambda: None).replay()
+
+    assert findings == []

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NUM_REPLAYED = 600  # rows of metrics, after a restart
 _MAX_SAMPLES = 8  # that a finding names
 
 
@@ -56,7 +55,7 @@ class Advisors(Observer):
 
     def replay(self) -> None:
         """Show what the run did before it was stopped."""
-        for row in read_metrics(self._parts.rundir.monitor)[-_NUM_REPLAYED:]:
+        for row in read_metrics(self._parts.rundir.monitor):
             numbers = {key: value for key, value in row.items() if isinstance(value, float)}
             self._ask(Observation(role=str(row["role"]), step=int(row["step"]), metrics=numbers))
 

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports import Advice, Advisor
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 Row = "Mapping[str, Any]"
 NUM_SAMPLES = 4
-_MOST = 2000  # values that are kept of a metric
+_MOST = 2000  # values that are kept of a metric: those of the beginning, and the newest
+_BEGINNING = 200
 
 
 class Series:
@@ -33,7 +34,7 @@ class Series:
         if value is None or not math.isfinite(value):
             return False
         if len(self.values) >= _MOST:
-            del self.steps[:1], self.values[:1]
+            del self.steps[_BEGINNING], self.values[_BEGINNING]
         self.steps.append(step)
         self.values.append(value)
         return True
@@ -60,15 +61,9 @@ class Series:
         if len(values) < 3:
             return math.inf
         jumps = [b - a for a, b in pairwise(values)]
-        return stdev(jumps) / math.sqrt(2 * count)
-
-    def top(self, count: int) -> tuple[float, int]:
-        """Return the highest mean of so many neighbours, and the step of the last of them."""
-        values = self.values
-        return max(
-            (fmean(values[end - count : end]), self.steps[end - 1])
-            for end in range(count, len(values) + 1)
-        )
+        mean = fmean(jumps)  # statistics.stdev, in fractions, would take 2 ms of 2,000
+        variance = math.fsum((jump - mean) ** 2 for jump in jumps) / (len(jumps) - 1)
+        return math.sqrt(variance / (2 * count))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,11 +34,14 @@ class Collapse(Following):
         self._settings = {"algorithm.optimizer.lr": lr / 4}
         self._rewards, self._entropy, self._kl = Series(), Series(), Series()
         self._lowest, self._highest = math.inf, -math.inf
+        self._top = (-math.inf, 0)  # highest mean of neighbours, and the step of the last of them
 
     def _look(self, seen: Observation) -> Symptom | None:
         metrics, step = seen.metrics, seen.step
         if seen.role == "explorer" and "rollout/reward/mean" in metrics:
-            self._rewards.add(step, metrics["rollout/reward/mean"])
+            is_value = self._rewards.add(step, metrics["rollout/reward/mean"])
+            if is_value and len(self._rewards) >= _WINDOW:
+                self._top = max(self._top, (self._rewards.last(_WINDOW), step))
             self._lowest = min(self._lowest, metrics.get("rollout/reward/min", self._lowest))
             self._highest = max(self._highest, metrics.get("rollout/reward/max", self._highest))
             return self._fallen()
@@ -53,7 +56,7 @@ class Collapse(Following):
         rewards = self._rewards
         if len(rewards) < 2 * _WINDOW + 2:
             return None
-        top, step = rewards.top(_WINDOW)
+        top, step = self._top
         now, lowest = rewards.last(_WINDOW), min(rewards.values)
         fallen = top - now
         if fallen < 1e-6:
