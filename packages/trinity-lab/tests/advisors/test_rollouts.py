@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from trinity.common.outcome import Outcome, RunFailure
+from trinity.explorer.groups import counts_of
+from trinity.explorer.requests import RolloutResult, requests_of
 from trinity_lab.advisors.rollouts import BrokenChats, Failures, Mismatch, Staleness
+from trinity_testing.builders import a_task, an_experience
 
 from .conftest import explored, found, trained
 
@@ -89,28 +93,53 @@ def test_younger_ones_are_not(advisor) -> None:
     assert found(advisor(Staleness), steps) is None
 
 
-def failing(num_failed, num_left, *, num_again=0):
+def failing(num_failed, num_good, *, num_again=0, num_rows=1):
+    """Return steps with the counts that a run makes of rollouts: three attempts, then they fail."""
+    requests = requests_of(
+        a_task(repeat_times=num_failed + num_good), batch="1", number=0, max_repeat_times=1
+    )
+    late, judge = (
+        RunFailure(outcome=outcome, workflow="w", plugin="p", task_id="1/0", run=0, message="?")
+        for outcome in (Outcome.TIMEOUT, Outcome.ENV_ERROR)
+    )
+    rows = (an_experience(),) * num_rows
+    results = [
+        RolloutResult(request=request, failure=late, retried=(late, late))
+        if place < num_failed
+        else RolloutResult(
+            request=request,
+            experiences=rows,
+            retried=(judge,) * (place < num_failed + num_again),
+        )
+        for place, request in enumerate(requests)
+    ]
     for step in range(1, 13):
-        kinds = {"failed_runs/TimeoutError": num_failed, "retried_runs/JudgeError": num_again}
-        counts = {"failed_runs": num_failed, "retried_runs": num_again}
-        names = {f"rollout/{name}": value for name, value in kinds.items() if value}
-        yield explored(step, num_experiences=num_left, **counts, **names)
+        yield explored(step, **counts_of(results))
         yield trained(step)
 
 
 def test_a_tenth_of_failed_runs_is_found(advisor) -> None:
-    step, advice = found(advisor(Failures), failing(2, 27, num_again=1))
+    step, advice = found(advisor(Failures), failing(2, 28, num_again=1))
 
     assert step == 4
     assert advice.seen == (
-        "10% of the runs failed, or had to be made again (steps 1 to 4; 8 TimeoutError, "
-        "4 JudgeError)"
+        "10% of the rollouts failed, or had to be made again (steps 1 to 4; 8 timeout, 4 env_error)"
     )
     assert advice.remedy.startswith("trinity log RUN names the errors")
 
 
 def test_one_of_eleven_is_not(advisor) -> None:
     assert found(advisor(Failures), failing(1, 10)) is None
+
+
+def test_a_rollout_that_failed_in_each_of_its_attempts_is_counted_once(advisor) -> None:
+    assert found(advisor(Failures), failing(6, 94)) is None
+
+
+def test_a_rollout_of_many_rows_is_one_rollout(advisor) -> None:
+    _, advice = found(advisor(Failures), failing(4, 12, num_rows=20))
+
+    assert advice.seen.startswith("25% of the rollouts failed, or had to be made again")
 
 
 def chats(num_continued, num_broken):

@@ -164,27 +164,28 @@ def experiences_of(results: Sequence[RolloutResult]) -> list[Experience]:
 
 
 def counts_of(results: Sequence[RolloutResult]) -> Metrics:
-    """Return how many tokens and experiences good runs gave, and how many runs failed."""
+    """Return what good runs gave, and how many runs failed, or went well after a retry."""
     good = [result for result in results if result.failure is None]
     experiences = experiences_of(good)
     num_tokens = sum(int(e.action_mask.sum()) for e in experiences if e.action_mask is not None)
     failed = [result for result in results if result.failure is not None]
+    again = [result for result in good if result.retried]
     return {
+        "rollout/num_runs": float(sum(result.request.num_runs for result in results)),
         "rollout/num_tokens": float(num_tokens),
         "rollout/num_experiences": float(len(experiences)),
         "rollout/failed_runs": float(sum(result.request.num_runs for result in failed)),
-        "rollout/retried_runs": float(sum(bool(result.retried) for result in results)),
+        "rollout/retried_runs": float(sum(result.request.num_runs for result in again)),
         **_by_outcome(failed, "failed_runs"),
-        **_by_outcome([result for result in results if result.retried], "retried_runs"),
+        **_by_outcome(again, "retried_runs"),
     }
 
 
 def _by_outcome(results: Sequence[RolloutResult], name: str) -> Metrics:
-    """Return how many runs met each outcome; of one that was made again, the last before it."""
+    """Return how many runs met each outcome; of one that went well, the last before it."""
     counts: Metrics = {}
     for result in results:
-        failure = result.failure if name == "failed_runs" else result.retried[-1]
-        assert failure is not None
+        failure = result.failure or result.retried[-1]
         key = f"rollout/{name}/{failure.outcome.value}"
         counts[key] = counts.get(key, 0.0) + result.request.num_runs
     return counts

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _WINDOW = 4
 _GAP, _GAP_WHEN_OLD = 0.05, 0.5  # nats a token
 _OLD = 4.0  # optimizer steps
-_FAILED = 0.1  # of the runs
+_FAILED = 0.1  # of the rollouts
 _FEW_CHATS, _FEWEST_CHATS = 0.9, 50
 _BROKEN = "rollout/api/broken_"
 
@@ -101,7 +101,7 @@ class Failures(Following):
         if seen.role != "explorer" or failed is None:
             return None
         failed += metrics.get("rollout/retried_runs", 0.0)
-        total = failed + metrics.get("rollout/num_experiences", 0.0)
+        total = metrics.get("rollout/num_runs", 0.0)
         self._shares.add(seen.step, failed / total if total else 0.0)
         for name, value in metrics.items():
             if name.startswith(("rollout/failed_runs/", "rollout/retried_runs/")):
@@ -110,8 +110,8 @@ class Failures(Following):
             return None
         kinds = ", ".join(f"{number} {name}" for name, number in self._kinds.most_common(3))
         return Symptom(
-            seen=f"{self._shares.last(_WINDOW):.0%} of the runs failed, or had to be made again "
-            f"({self._shares.since(_WINDOW)}{f'; {kinds}' if kinds else ''})",
+            seen=f"{self._shares.last(_WINDOW):.0%} of the rollouts failed, or had to be made "
+            f"again ({self._shares.since(_WINDOW)}{f'; {kinds}' if kinds else ''})",
             remedy="trinity log RUN names the errors. A tool or a judge that fails now and then "
             "biases what is trained: repair it, retry inside the workflow, or raise the time limit",
         )

@@ -24,7 +24,7 @@ _MOST_S = 0.002  # CPU seconds of a step, samples apart
 _ROLLOUT = {
     "rollout/reward/mean": 0.5, "rollout/reward/min": 0.0, "rollout/reward/max": 1.0,
     "rollout/response_length/mean": 12.0, "rollout/truncated/mean": 0.0,
-    "rollout/failed_runs": 0.0, "rollout/num_experiences": 8.0,
+    "rollout/failed_runs": 0.0, "rollout/num_runs": 8.0, "rollout/num_experiences": 8.0,
     "group_advantages/reward_std/mean": 0.4, "group_advantages/reward_std/max": 0.5,
 }  # fmt: skip
 _TRAINED = {
