@@ -120,6 +120,15 @@ def test_the_schema_is_asked_for_once(echo):
     assert echo.pages["/schema"] == 1
 
 
+def test_a_server_of_this_machine_is_asked_without_a_proxy(run_in, echo, monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody listens there
+
+    with pytest.raises(ConfigError, match="no field of actions"):
+        run_in("hello", url=echo.url, action={"field": "mesage"})
+
+
 def test_a_full_server_is_waited_for(run_in, echo):
     echo.num_most = 0
     timer = threading.Timer(0.3, lambda: setattr(echo, "num_most", 1))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
+
+from trinity_envs_openenv.asked import asked
 
 if TYPE_CHECKING:
     from trinity_envs_openenv.action import ActionRule
@@ -41,7 +42,7 @@ def _schema(url: str) -> Mapping[str, Any] | None:
     path = f"{parts.path.rstrip('/')}/schema"
     try:
         target = urlunsplit((scheme, parts.netloc, path, parts.query, ""))
-        with urllib.request.urlopen(target, timeout=_WITHIN_S) as answer:
+        with asked(target, timeout_s=_WITHIN_S) as answer:
             said = json.load(answer)
     except (OSError, urllib.error.URLError, ValueError):
         return None

@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from trinity.common.workflows.leash import LeashedProcess
 from trinity.errors import ConfigError, EnvError
 from trinity.extend import environment_python
 
+from trinity_envs_openenv.asked import asked
 from trinity_envs_openenv.environment import ENVIRONMENT
 
 __all__ = ["app_of", "close_servers", "python_for", "served"]
@@ -171,7 +171,7 @@ class _Server:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=1.0):
+            with asked(f"{self.url}/health", timeout_s=1.0):
                 return True
         except urllib.error.HTTPError:
             return True  # it has no such page, and is there

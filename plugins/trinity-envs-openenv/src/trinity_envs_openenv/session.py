@@ -17,6 +17,7 @@ from trinity.errors import EnvError
 from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.sync.client import connect
 
+from trinity_envs_openenv.asked import LOOPBACK
 from trinity_envs_openenv.observation import Observation
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _MOST_BYTES = 100 << 20  # of a message: pictures are large
 _OPENS_WITHIN_S = 10.0
 _CLOSES_WITHIN_S = 2.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
-_LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _FULL = "CAPACITY_REACHED"
 _INVALID = "VALIDATION_ERROR"
 
@@ -115,7 +115,7 @@ class Session:
                 max_size=_MOST_BYTES,
                 compression=None,
                 ping_interval=None,  # a step that takes long is ended by its own limit
-                proxy=None if parts.hostname in _LOOPBACK else True,
+                proxy=None if parts.hostname in LOOPBACK else True,
             )
             self._socket = self._held.enter_context(connection)
         except (OSError, WebSocketException) as error:
