@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,6 +196,32 @@ def test_seeds_can_be_added_to_a_sweep(a_file) -> None:
     assert sweep is not None
     assert len(sweep.runs) == 6
     assert len(more.finished()) == 6
+
+
+def test_a_run_whose_directory_was_removed_is_made_again(a_file, capsys) -> None:
+    Path("mended").touch()
+    run(folder_of(a_file))
+    removed = Path("runs/p/toy-policy_loss_fn=gspo-seed=1")
+    shutil.rmtree(removed)
+    capsys.readouterr()
+
+    with folder_of(a_file).held():  # killed as soon as the run had begun
+        removed.mkdir()
+        (removed / "trinity.log").touch()
+    assert run(folder_of(a_file)) == 0
+
+    assert "3 of them were finished before" in capsys.readouterr().out
+    assert len((removed / "run.json").read_text().splitlines()) == 1
+
+
+def test_a_sweep_all_of_whose_runs_were_removed_may_have_other_settings(a_file) -> None:
+    Path("mended").touch()
+    run(folder_of(a_file))
+    for one in Path("runs/p").glob("toy-*"):
+        shutil.rmtree(one)
+
+    assert run(folder_of(a_file, "buffer.batch_size=3")) == 0
+    assert len(list(Path("runs/p").glob("toy-*/run.json"))) == 4
 
 
 def test_a_run_directory_of_somebody_else_is_an_error_and_nothing_starts(a_file) -> None:

@@ -2,7 +2,7 @@
 
 <root>/<project>/[<group>/]<name>.sweep/
     sweep.json      the runs: names, folders, settings; digests of the settings they share
-    results.jsonl   one line a run that ended: exit code, seconds
+    results.jsonl   one line a run that ended and is still there: exit code, seconds
     logs/<run>.log  what each run printed
     .lock           held while the sweep goes on
 <root>/<project>/[<group>/]<name>-<label>/    each run, an ordinary run directory
@@ -147,6 +147,7 @@ class SweepFolder:
                 f"of this sweep, such as {used[0]}. Set another name, or remove them."
             )
         runs = known | {run.name: run for run in self.runs}
+        self._forget({name for name, run in runs.items() if not RunDir(run.directory).is_used()})
         content = {
             "schema": 1,
             "shared": self.shared,
@@ -158,9 +159,16 @@ class SweepFolder:
         write_atomically(self.path / SWEEP, json.dumps(content, indent=2) + "\n")
         (self.path / "logs").mkdir(exist_ok=True)
 
+    def _forget(self, names: set[str]) -> None:
+        """Forget how runs ended whose directories are gone: they are made again."""
+        lines = _lines(self.path / _RESULTS)
+        kept = [json.dumps(line) + "\n" for line in lines if line["name"] not in names]
+        if len(kept) < len(lines):
+            write_atomically(self.path / _RESULTS, "".join(kept))
+
     def _has_begun(self, directories: Sequence[Path]) -> bool:
         """Return whether a run of an earlier start left anything; a refused one does not."""
-        return bool(self.finished()) or any(RunDir(one).is_used() for one in directories)
+        return any(RunDir(one).is_used() for one in directories)
 
     def _check_same(self, before: dict[str, str]) -> None:
         both = before.keys() & self.shared.keys()
