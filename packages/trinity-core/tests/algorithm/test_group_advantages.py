@@ -189,3 +189,33 @@ def test_a_reward_that_is_no_number_spoils_its_own_group_only(function, bad):
 
 def test_two_infinities_are_no_numbers_either():
     assert math.isnan(mean_and_std([math.inf, -math.inf])[0])
+
+
+def test_in_the_trainer_a_row_that_is_masked_whole_counts_with_its_reward():
+    rows = [a_row(1.0), a_row(0.0, run=1), a_row(1.0, run=2, mask=(0, 0))]
+
+    got = scores(RLOOAdvantageFn(), ExperienceBatch.from_experiences(rows))
+
+    assert list(got.values())[:2] == [0.5, -1.0]  # 1 - (0 + 1) / 2 and 0 - (1 + 1) / 2
+
+
+def test_rec_counts_a_run_of_several_rows_once():
+    rows = [a_row(1.0), a_row(1.0, step=1), a_row(0.0, run=1)]
+
+    got = scores(RECAdvantageFn(), ExperienceBatch.from_experiences(rows))
+
+    assert list(got.values()) == [0.5, 0.5, -0.5]
+    alone = ExperienceBatch.from_experiences(rows[:2])
+    assert list(scores(RECAdvantageFn(), alone).values()) == [1.0, 1.0]  # a group of one: R
+
+
+def test_rec_drops_whole_runs():
+    # means of the runs 1, 0, 0, 0: one is good, three bad; two of those are dropped, with all rows
+    rows = [a_row(float(run == 0), run=run, step=step) for run in range(4) for step in range(2)]
+
+    batch, metrics = RECAdvantageFn(drop="balance")(ExperienceBatch.from_experiences(rows))
+
+    assert metrics["group_advantages/drop_balance/mean"] == 0.5
+    by_run = batch["advantages"][:, 0].view(4, 2).tolist()
+    assert by_run[0] == [0.5, 0.5]
+    assert sorted(by_run[1:]) == [[-0.5, -0.5], [0.0, 0.0], [0.0, 0.0]]

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.trainer import TrainerConfig
 from trinity.common.experience import EID, Experience
 from trinity.trainer.torch_trainer import TorchTrainer
-from trinity_testing.tiny import make_tiny_model
+from trinity_testing.tiny import make_tiny_model, make_tiny_tokenizer
 
 VOCAB = 384
 
@@ -105,3 +106,34 @@ def a_trainer(tiny):
         return TorchTrainer(config, model_path=str(model_path), total_steps=total_steps, seed=0)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def with_buffers(tmp_path_factory):
+    """Return a model folder whose router has a bias that is no parameter, 0.5 for each expert."""
+    folder = tmp_path_factory.mktemp("buffers")
+    config = AutoConfig.for_model(
+        "glm4_moe",
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=32,
+        moe_intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        n_routed_experts=4,
+        n_shared_experts=1,
+        num_experts_per_tok=2,
+        first_k_dense_replace=1,
+        pad_token_id=0,
+        eos_token_id=2,
+    )
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    for name, buffer in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            buffer.fill_(0.5)
+    model.save_pretrained(folder)
+    make_tiny_tokenizer(vocab=VOCAB).save_pretrained(folder)
+    return folder

@@ -189,3 +189,16 @@ def test_a_batch_with_an_experts_rows_has_advantages_and_values_for_all(
 
     assert metrics["critic/returns/mean"] == 0.5  # each row has 5 tokens, half the rows reward 1
     assert metrics["actor/expert/sft_loss"] > 0
+
+
+def test_the_critic_of_a_model_with_buffers_goes_on_from_a_checkpoint(
+    a_trainer, with_buffers, ragged, tmp_path
+) -> None:
+    trainer = a_trainer(model_path=with_buffers, trainer=FAST, **PPO)
+    trainer.train_step(ragged(), step=1)
+    trainer.save(tmp_path)
+
+    resumed = a_trainer(model_path=with_buffers, trainer=FAST, **PPO)
+    resumed.load(tmp_path)
+
+    assert same(critic_weights(resumed), critic_weights(trainer))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from trinity.common.config.model import LoRAConfig
 from trinity.engines.transformers_engine import TransformersEngine
-from trinity.errors import CheckpointError, ConfigError
+from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
 from trinity.trainer.lora import travel_alone
 
 needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="no peft here")
@@ -29,8 +31,13 @@ def test_without_peft_the_extra_is_named(a_trainer) -> None:
 
 
 @needs_peft
-def test_only_the_adapters_are_trained_and_snapshots_hold_the_sum(a_trainer, ragged) -> None:
-    plain, trainer = a_trainer(), a_trainer(lora=SMALL, lr=1e-2)
+@pytest.mark.parametrize("model", ["tiny", "with_buffers"])  # the second has experts and a router
+def test_only_the_adapters_are_trained_and_snapshots_hold_the_sum(
+    a_trainer, ragged, model, request
+) -> None:
+    folder = request.getfixturevalue(model)
+    plain = a_trainer(model_path=folder)
+    trainer = a_trainer(model_path=folder, lora=SMALL, lr=1e-2)
     base = {name: p.clone() for name, p in trainer.model.named_parameters() if "lora_" not in name}
     before = score(trainer, ragged())
 
@@ -41,6 +48,7 @@ def test_only_the_adapters_are_trained_and_snapshots_hold_the_sum(a_trainer, rag
     after = score(trainer, ragged())
     assert (after - before).abs().max() > 1e-3
     snapshot = trainer.snapshot(copy=False).tensors
+    assert bool(trainer._adapters.factors()) == (model == "tiny")  # experts' are no two factors
     assert snapshot.keys() == plain.snapshot(copy=False).tensors.keys()
     with torch.no_grad():
         for name, parameter in plain.model.named_parameters():
@@ -229,3 +237,33 @@ def test_adapters_travel_alone_where_the_engine_has_the_trainer_s_base_model(
     trainer = a_trainer(lora=SMALL)
 
     assert travel_alone(Feeding(trainer._config, **changes)) is expected
+
+
+@needs_peft
+def test_a_checkpoint_has_the_end_tokens_of_the_model(a_trainer, tiny, tmp_path) -> None:
+    a_trainer(lora=SMALL).save(tmp_path)
+
+    first, saved = (
+        json.loads((folder / "generation_config.json").read_text())["eos_token_id"]
+        for folder in (tiny, tmp_path / "huggingface")
+    )
+    assert saved == first
+    assert len(saved) == 2  # the model's config names one of them
+
+
+@needs_peft
+def test_a_checkpoint_has_what_of_a_model_is_never_trained(
+    a_trainer, with_buffers, tmp_path
+) -> None:
+    trainer = a_trainer(lora=SMALL, model_path=with_buffers)
+    trainer.save(tmp_path)
+
+    saved = load_file(tmp_path / "huggingface" / "model.safetensors")
+    assert saved["model.layers.1.mlp.gate.e_score_correction_bias"].tolist() == [0.5] * 4
+
+
+@needs_peft
+def test_an_adapter_of_an_embedding_that_is_the_output_layer_too_is_refused(a_trainer) -> None:
+    both = [LoRAConfig(lora_rank=4, lora_alpha=8, target_modules="embed_tokens,q_proj")]
+    with pytest.raises(NotSupportedYetError, match=r"lora_configs\.0\.target_modules .* embedding"):
+        a_trainer(lora=both)

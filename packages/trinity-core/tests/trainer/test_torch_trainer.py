@@ -360,3 +360,27 @@ def test_bfloat16_computes_nearly_the_same_on_float32_weights(a_trainer, ragged)
 def test_a_folder_without_a_model_is_named(a_trainer, tmp_path):
     with pytest.raises(ModelError, match=r"cannot load model .* model\.model_path must be"):
         a_trainer(model_path=tmp_path)
+
+
+def test_a_kl_penalty_leaves_the_rollouts_logprobs_of_stale_rows_to_be_compared(a_trainer, ragged):
+    trainer = a_trainer(bypass_old_logprobs=False, advantage_fn="grpo_verl", kl_penalty_fn="k2")
+
+    metrics = trainer.train_step(ragged(info={"model_version": 7}), step=1)
+
+    # rows claim -5 a token, which the model does not say of any
+    assert metrics["actor/rollout_logprob_diff"] > 0.1
+    assert abs(metrics["actor/ppo_kl"]) < 1e-5  # old log-probabilities are the policy's own
+
+
+def test_a_kl_penalty_is_not_of_an_experts_rows(a_trainer, ragged):
+    rows = ragged()
+    for row in rows[:4]:
+        row.logprobs, row.info = torch.zeros(row.response_length), {"is_expert": True, "step": 1}
+    trainer = a_trainer(advantage_fn="reinforceplusplus", kl_penalty_fn="k2")
+    own = trainer._scorer.logprobs(ExperienceBatch.from_experiences(rows[4:]))
+    for place, row in enumerate(rows[4:]):  # of the model itself, which the reference still is
+        row.logprobs, row.info = own[place, : row.response_length], {"is_expert": False, "step": 1}
+
+    metrics = trainer.train_step(rows, step=1)
+
+    assert metrics["actor/kl_penalty/kl"] == pytest.approx(0.0, abs=1e-9)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -134,7 +135,7 @@ class Checkpointer:
             tensors: its weights by name, tied ones once; None: those of the module, or with
                 adapters in them.
         """
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
         module = self._model
         if tensors is None and self._adapters is not None:
@@ -147,6 +148,9 @@ class Checkpointer:
                     trust_remote_code=self._config.trust_remote_code,
                 )
             load_module(module, tensors, directory=directory)
+            _copy_buffers(self._model, module)
+            with suppress(OSError):  # there is none
+                module.generation_config = GenerationConfig.from_pretrained(self._model_path)
         module.save_pretrained(directory)
         tokenizer = AutoTokenizer.from_pretrained(
             self._model_path, trust_remote_code=self._config.trust_remote_code
@@ -253,6 +257,13 @@ def load_module(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: P
     _refuse_other(module, theirs, directory=directory)
     for name, parameter in module.named_parameters():
         parameter.copy_(theirs[name])
+
+
+@torch.no_grad()
+def _copy_buffers(whole: nn.Module, plain: nn.Module) -> None:
+    own = {name.replace(".base_layer", ""): buffer for name, buffer in whole.named_buffers()}
+    for name, buffer in plain.named_buffers():
+        buffer.copy_(own.get(name, buffer))
 
 
 def _refuse_other(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: Path) -> None:

@@ -106,7 +106,7 @@ class Critic:
     def save(self, directory: Path) -> None:
         """Write weights, optimizer and the number of steps into a folder of its own."""
         state = {
-            "weights": self.module.state_dict(),
+            "weights": {name: p.detach() for name, p in self.module.named_parameters()},
             "optimizer": self._optimizer.state_dict(),
             "num_steps": self._num_steps,
         }
@@ -120,6 +120,8 @@ class Critic:
             CheckpointError: it cannot be read, or is of another model.
         """
         state = checkpoint.load_state(directory / FOLDER)
+        for name, _ in self.module.named_buffers():  # which older versions wrote, too
+            state["weights"].pop(name, None)
         checkpoint.load_module(self.module, state["weights"], directory=directory / FOLDER)
         with states_here(self._optimizer, self._offload):
             self._optimizer.load_state_dict(state["optimizer"])

@@ -79,6 +79,12 @@ class Adapters:
                 f"{place}.target_modules names the output layer, which the trainer computes "
                 f"apart. Leave it out: all-linear does."
             )
+        embedding = getattr(module.get_input_embeddings(), "base_layer", None)
+        if embedding is not None and embedding.weight is head.weight and not may_adapt_head:
+            raise NotSupportedYetError(
+                f"{place}.target_modules names the embedding, which is the output layer, too. "
+                f"Leave it out: all-linear does."
+            )
         for parameter in self.parameters:  # peft gives them the type of what they stand beside
             parameter.data = parameter.data.float()
         if is_first:  # what layers add to the embedding is summed in float32, whatever is frozen
@@ -120,9 +126,9 @@ class Adapters:
 
     def stream(self, *, is_kept: bool) -> TensorStream:
         """Return what :meth:`merged` does, each made when it is read; all ranks read all."""
-        adapted = {name.replace(".base_layer.", "."): part for name, part in self._adapted()}
+        adapted = {name.replace(".base_layer", ""): part for name, part in self._adapted()}
         parameters = {
-            name.replace(".base_layer.", "."): parameter.detach()
+            name.replace(".base_layer", ""): parameter.detach()
             for name, parameter in self._module.named_parameters()
             if ".lora_" not in name
         }
@@ -152,9 +158,10 @@ class Adapters:
         """
         tensors: dict[str, Tensor] = {}
         for name, part in self._adapted():
-            if part.fan_in_fan_out or self._name not in getattr(part, "lora_A", {}):
+            is_other = part.fan_in_fan_out or hasattr(part, "parameter_name")  # of experts
+            if is_other or self._name not in getattr(part, "lora_A", {}):
                 return {}
-            plain, scaling = name.replace(".base_layer.", "."), part.scaling[self._name]
+            plain, scaling = name.replace(".base_layer", ""), part.scaling[self._name]
             tensors[plain + LORA_A] = part.lora_A[self._name].weight.detach()
             tensors[plain + LORA_B] = part.lora_B[self._name].weight.detach() * scaling
         return tensors
@@ -162,7 +169,7 @@ class Adapters:
     def _adapted(self) -> Iterator[tuple[str, Any]]:  # Any: layers of peft
         for name, part in self._module.named_modules():
             if hasattr(part, "get_delta_weight") and self._name in part.scaling:
-                yield f"{name}.base_layer.weight", part
+                yield f"{name}.base_layer.{getattr(part, 'parameter_name', 'weight')}", part
 
     def save(self, directory: Path, *, folder_name: str = FOLDER) -> None:
         """Write the adapters as peft reads them, into a folder of their own."""

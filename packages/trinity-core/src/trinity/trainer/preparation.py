@@ -137,9 +137,15 @@ class Preparation:
             return batch, {}
         with watch("reference"):
             if "old_logprob" not in batch or not self.may_reuse(batch, version=version):
+                if "old_logprob" in batch:
+                    batch.batch.setdefault("sampled_logprob", batch["old_logprob"])
                 batch["old_logprob"] = self._scorer.logprobs(batch)
             batch["ref_logprob"] = self._scorer.reference_logprobs(batch)
+        old_BR, ref_BR = batch["old_logprob"], batch["ref_logprob"]
+        if "expert_mask" in batch:  # no penalty for tokens that the policy did not sample
+            batch["old_logprob"] = ref_BR.where(batch["expert_mask"].bool()[:, None], old_BR)
         batch, numbers = penalty_fn.apply_kl_penalty_to_reward(batch)
+        batch["old_logprob"] = old_BR
         return batch, with_prefix("actor/kl_penalty", numbers)
 
     def _add_values(self, batch: ExperienceBatch, watch: Stopwatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trinity.algorithm.advantage_fn.base import AdvantageFn, ComputedOn
@@ -22,13 +23,14 @@ Drop = Literal["balance"]
 class RECAdvantageFn(AdvantageFn):
     """Scores a row by ``R - mean`` of its group, or ``(R - mean) / (std + epsilon)``.
 
-    The deviation is the population one (ddof 0; arXiv 2509.24203). A group of one is scored R, or
+    A run of several rows counts once in its group, with the mean of their rewards; each row is
+    scored by its own. The deviation is the population one (ddof 0; arXiv 2509.24203). A group of one is scored R, or
     ``R / (1 + epsilon)``; equal rewards exactly 0.
 
     Args:
         epsilon: keeps the division finite.
         std_normalize: divide by the deviation.
-        drop: ``balance``: where more rows lie below the mean than not, as many of them as are too
+        drop: ``balance``: where more runs lie below the mean than not, as many of them as are too
             many, drawn at random, get 0, and mean and deviation are those of the rest; None: none.
 
     Raises:
@@ -53,15 +55,20 @@ class RECAdvantageFn(AdvantageFn):
         groups = grouped_rewards(exps, computed_on=self.computed_on)
         rewards = groups.reward_B.tolist()
         score_B = groups.reward_B.new_zeros(len(rewards))
+        run_B = exps.non_tensor_batch.get("rid") or range(len(rewards))
         numbers = []
         members: dict[str, list[int]] = exps.groups()
         for uid, rows in members.items():
-            kept = self._kept(uid, [rewards[row] for row in rows])
-            mean, std = _mean_and_deviation([rewards[rows[place]] for place in kept])
+            runs: dict[object, list[int]] = {}
+            for row in rows:
+                runs.setdefault(run_B[row], []).append(row)
+            means = [fmean(rewards[row] for row in own) for own in runs.values()]
+            kept = self._kept(uid, means)
+            mean, std = _mean_and_deviation([means[place] for place in kept])
             divisor = std + self.epsilon if self.std_normalize else 1.0
-            for place in kept:
-                score_B[rows[place]] = (rewards[rows[place]] - mean) / divisor
-            dropped = 1.0 - len(kept) / len(rows)
+            for row in (row for place in kept for row in list(runs.values())[place]):
+                score_B[row] = (rewards[row] - mean) / divisor
+            dropped = 1.0 - len(kept) / len(runs)
             numbers.append({"drop_balance": dropped, "reward_mean": mean, "reward_std": std})
         order = [row for rows in members.values() for row in rows]
         batch = with_scores(exps.select(order), score_B[order])

@@ -167,12 +167,16 @@ def row_rewards(exps: ExperienceBatch, *, computed_on: ComputedOn) -> Tensor:
     """Return the reward of each row, float64.
 
     In the trainer's batch it is the sum of the row's token rewards, which a KL penalty may have
-    lowered; before, it is the reward of the experience.
+    lowered; before, and where all tokens are masked, it is the reward of the experience.
     """
     if computed_on == "batch":
         import torch
 
-        return masked(exps["token_level_rewards"], exps["action_mask"]).sum(-1, dtype=torch.float64)
+        mask_BR = exps["action_mask"].bool()
+        sums_B = masked(exps["token_level_rewards"], mask_BR).sum(-1, dtype=torch.float64)
+        if "rewards" not in exps:
+            return sums_B
+        return sums_B.where(mask_BR.any(-1), exps["rewards"].to(sums_B))
     rewards: Tensor = exps["rewards"]
     return rewards.double()
 
