@@ -1,6 +1,7 @@
 """A chat over an API goes on by recorded ids, with tools and reasoning, or it says why not."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from trinity.common.ports import RunKey
@@ -298,3 +299,22 @@ def test_what_was_not_kept_is_neither_trained_nor_gone_on_with(scripted, letters
     assert model.extract_experience_from_history() == []
     model.exchanges.keep(reply)
     assert model.extract_experience_from_history() == [reply.experience]
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("a END b END", "a END b "), ("END", ""), ("a END", "a "), ("ENDEND", "END")],
+)
+def test_a_reply_is_served_up_to_the_stop_string_that_ended_it(
+    scripted, letters, text, content
+) -> None:
+    # an earlier match came before the least length of a reply
+    model, _ = scripted(letters(text, ends=False), enable_history=True)
+    model.begin_run(RunKey(batch="1"))
+    call = model.exchanges.send(model.exchanges.prompt([ASK]), stop=["END"], min_tokens=9)
+    [completion] = call.future.result()
+    ended = replace(completion, finish_reason="stop", stop_reason="END")
+
+    [reply] = model.exchanges.replies(call, [ended])
+
+    assert reply.parsed.content == content

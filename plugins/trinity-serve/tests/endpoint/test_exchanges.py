@@ -218,3 +218,30 @@ def test_an_answer_that_nobody_heard_is_counted_and_not_trained(model_of, asked,
 
     assert experience.response_text == "heard"
     assert experience.metrics["api/undelivered:sum"] == 1.0
+
+
+def test_a_chain_trains_a_reply_that_was_extracted_before_no_second_time(model_of, asked, chat):
+    model = model_of("one", "two")
+    endpoint = model.endpoint()
+    hello = chat()["messages"]
+    asked(endpoint, chat())
+    [first] = model.extract_experience_from_history(merge="chains")
+    further = [{"role": "assistant", "content": "one"}, {"role": "user", "content": "then?"}]
+    asked(endpoint, chat(messages=[*hello, *further]))
+
+    [second] = model.extract_experience_from_history(merge="chains")
+
+    assert int(first.action_mask.sum()) == len("one") + 1
+    assert int(second.action_mask.sum()) == len("two") + 1
+
+
+def test_a_chain_leaves_out_what_was_asked_without_recording(model_of, asked, chat):
+    model = model_of("one", "two")
+    hello = chat()["messages"]
+    asked(model.endpoint(record=False), chat())
+    further = [{"role": "assistant", "content": "one"}, {"role": "user", "content": "then?"}]
+    asked(model.endpoint(), chat(messages=[*hello, *further]))
+
+    [chain] = model.extract_experience_from_history(merge="chains")
+
+    assert int(chain.action_mask.sum()) == len("two") + 1

@@ -1,6 +1,9 @@
 """What is not answered: the status, and one sentence for the agent's author."""
 
+from importlib.util import find_spec
+
 import pytest
+from trinity_serve.endpoint.chat import tool_choice
 from trinity_testing.engines import ScriptedEngine
 
 
@@ -188,3 +191,20 @@ def test_health_needs_no_key_and_load_counts_what_is_open(endpoint, asked):
     assert asked(endpoint, None, path="/health", Authorization="")[0] == 200
     assert asked(endpoint, None, path="/load") == (200, {"server_load": 0})
     assert asked(endpoint, None, path="/load", Authorization="")[0] == 401
+
+
+@pytest.mark.skipif(find_spec("llguidance") is None, reason="trinity-core[structured]")
+def test_a_forced_call_reads_the_definitions_of_each_tools_own_schema():
+    def tool(name, type_):
+        items = {"type": "array", "items": {"$ref": "#/$defs/Item"}}
+        item = {"type": "object", "properties": {"name": {"type": type_}}}
+        schema = {"type": "object", "properties": {"items": items}, "$defs": {"Item": item}}
+        return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+    body = {"tools": [tool("order", "string"), tool("count", "integer")], "tool_choice": "required"}
+    structure = tool_choice(body).structure
+
+    from llguidance import LLMatcher
+
+    grammar = LLMatcher.grammar_from_json_schema(structure.text)
+    assert LLMatcher.validate_grammar(grammar) == ""

@@ -156,10 +156,10 @@ class StopConditions:
     def reason(self, row: Row) -> str | None:
         """Return why the row ends with its last token; None: it goes on."""
         token, request = row.tokens[-1], row.request
-        if token in self._eos and not request.ignore_eos:
-            return "stop"
-        if row.matcher is not None and _has_matched(row, token) and request.ignore_eos:
-            return "stop"  # else an end token, the only one that may follow, ends it
+        if token in self._eos and (row.matcher is not None or not request.ignore_eos):
+            return "stop"  # behind a structure nothing else may follow
+        if row.matcher is not None:
+            _note_token(row, token)
         if (request.stop_token_ids or request.stop) and self._is_stopped(row, token):
             return "stop"
         return "length" if len(row.tokens) == row.limit else None
@@ -201,9 +201,7 @@ def _end_after(text: str, stop: str, before: int) -> int:
     return start + len(stop) if start >= 0 else 0
 
 
-def _has_matched(row: Row, token: int) -> bool:
-    """Tell the matcher of the token; return whether nothing more can follow."""
+def _note_token(row: Row, token: int) -> None:
     row.matcher.consume_token(token)
     if row.matcher.is_error():
         row.failure = row.matcher.get_error()
-    return bool(row.matcher.is_stopped())

@@ -24,8 +24,8 @@ class RECAdvantageFn(AdvantageFn):
     """Scores a row by ``R - mean`` of its group, or ``(R - mean) / (std + epsilon)``.
 
     A run of several rows counts once in its group, with the mean of their rewards; each row is
-    scored by its own. The deviation is the population one (ddof 0; arXiv 2509.24203). A group of one is scored R, or
-    ``R / (1 + epsilon)``; equal rewards exactly 0.
+    scored by its own. The deviation is the population one (ddof 0; arXiv 2509.24203). A group of
+    one is scored R, or ``R / (1 + epsilon)``; equal rewards exactly 0.
 
     Args:
         epsilon: keeps the division finite.

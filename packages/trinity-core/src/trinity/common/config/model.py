@@ -45,7 +45,9 @@ class LoRAConfig(StrictModel):
     """One entry of ``model.lora_configs``: a low-rank adapter."""
 
     name: str | None = core(None, "name of the adapter")
-    path: str | None = core(None, "folder of an adapter to continue from")
+    path: str | None = core(
+        None, "folder of an adapter to continue from; the reference model has none"
+    )
     base_model_name: str | None = other(
         None, "base model of the adapter; default: model_path", used_by=_ADAPTERS
     )

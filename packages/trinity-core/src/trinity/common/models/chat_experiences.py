@@ -22,15 +22,15 @@ def chains_of(calls: Sequence[RecordedCall]) -> list[Experience]:
     """Return one experience for each unbroken chain of replies, of calls in their order.
 
     Where a reply was continued in two ways, the second chain holds it masked: it is trained on
-    once.
+    once. So does a chain with a reply of no call, as one that was not to be recorded.
     """
+    recorded = {id(call.conversation) for call in calls}
     inner = {id(one) for call in calls for one in call.conversation.chain()[:-1]}
     chains: list[Experience] = []
-    taken: set[int] = set()
     for call in calls:
         if id(call.conversation) not in inner:
-            chains.append(_of_chain(call, taken))
-            taken.update(map(id, call.conversation.chain()))
+            chains.append(_of_chain(call, recorded))
+            recorded.difference_update(map(id, call.conversation.chain()))
     return chains
 
 
@@ -128,22 +128,20 @@ def _head(chat: Chat, text: str, chat_format: ChatFormat) -> str:
     return head if text.startswith(head) else text
 
 
-def _of_chain(call: RecordedCall, taken: set[int]) -> Experience:
-    """Return the chain that ends with the reply; what is taken is masked."""
+def _of_chain(call: RecordedCall, trained: set[int]) -> Experience:
+    """Return the chain that ends with the reply; other replies than those to train are masked."""
     last = call.conversation
     first, *later = last.chain()
     if not later:
         return call.experience
-    start = last.prompt_length
     mask = list(last.action_mask)
-    known = [one for one in (first, *later) if id(one) in taken]
-    if known:
-        masked = len(known[-1].ids) - start
-        mask[:masked] = [False] * masked
+    for (start, _), one in zip(last.replies, last.chain(), strict=True):
+        if id(one) not in trained:
+            mask[start : start + len(one.sampled)] = [False] * len(one.sampled)
     return replace(
         call.experience,
         tokens=ids_tensor(last),
-        prompt_length=start,
+        prompt_length=last.prompt_length,
         logprobs=[*last.logprobs],  # type: ignore[arg-type]  # becomes a tensor
         action_mask=mask,  # type: ignore[arg-type]
         prompt_text=first.prompt_text,

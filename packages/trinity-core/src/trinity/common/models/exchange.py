@@ -23,7 +23,7 @@ from trinity.common.ports.request import ParsedReply, ToolCall
 from trinity.errors import PromptTooLongError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from trinity.common.models.chat_format import Message
     from trinity.common.models.recorded_calls import RecordedCall
@@ -167,7 +167,8 @@ class Exchanges(RunCalls):
         plain, raw = self.chat_format.decode(ids), self._raw(ids)
         stop, chat = completion.stop_reason, call.prompt.chat
         if stop:
-            plain, raw = plain.partition(stop)[0], raw.partition(stop)[0]
+            plain = _before(stop, ids, self.chat_format.decode)
+            raw = _before(stop, ids, self._raw)
         if chat.is_plain_text or self.parser is None:
             return ParsedReply(content=plain)
         if calls == "forced":
@@ -177,6 +178,13 @@ class Exchanges(RunCalls):
         is_whole = parsed.content == raw
         content = plain if is_whole else self.chat_format.without_special_tokens(parsed.content)
         return replace(parsed, content=content)
+
+
+def _before(stop: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> str:
+    """Return the text before the match that the last token completes, not an earlier one."""
+    text, known = decode(ids), decode(ids[:-1]).rstrip("\ufffd")
+    at = text.find(stop, max(0, len(known) - len(stop) + 1))
+    return text.partition(stop)[0] if at < 0 else text[:at]
 
 
 def _at_most(max_calls: int | None, parsed: ParsedReply) -> ParsedReply:
