@@ -8,7 +8,7 @@ from trinity.common.config import load_config
 from trinity.extend import get_manager, set_manager
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 # Its weights are no numbers once it has slept, as those of a GPU whose memory others had.
 ENGINE = """

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 sys.path.insert(0, str(Path(__file__).parent))
 from recording import compare, read, status_of, stored_beside

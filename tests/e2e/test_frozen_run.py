@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 FROZEN = Path(__file__).with_name("frozen_run")  # three optimizer steps, made before manifests
 

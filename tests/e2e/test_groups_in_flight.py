@@ -10,7 +10,7 @@ from trinity.algorithm.policy_loss_fn import POLICY_LOSS_FN, PolicyLossFn
 from trinity.common.config import load_config
 from trinity.errors import CheckpointError, TrinityError
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 
 @POLICY_LOSS_FN.register_module("fails_in_flight")

@@ -17,7 +17,8 @@ from trinity.explorer.explorer import Explorer
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.loop import Loop
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_files import places_of, read_history, read_step
+from trinity.runtime.record.sample_files import places_of, read_step
+from trinity_testing.history import read_history
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 REWARD = """
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn

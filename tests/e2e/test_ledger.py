@@ -10,8 +10,8 @@ import trinity
 from trinity.common.config import load_config
 from trinity.errors import DataError
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.record.sample_files import read_history
 from trinity_ledger.sqlite import SqliteDatabase
+from trinity_testing.history import read_history
 
 pytestmark = pytest.mark.slow
 

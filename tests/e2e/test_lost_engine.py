@@ -25,8 +25,8 @@ from trinity.common.config import load_config
 from trinity.common.experience import Experience
 from trinity.common.workflows import WORKFLOWS, Workflow
 from trinity.runtime.ray.dispatcher import Dispatcher
-from trinity.runtime.record.sample_files import read_history
 from trinity.runtime.supervisor import RestartPolicy
+from trinity_testing.history import read_history
 
 pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 STARTED = re.compile(r"(\S+) started: node \S+ process (\d+)")

@@ -15,7 +15,7 @@ from trinity.common.config import load_config
 from trinity.errors import ConfigError
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 pytestmark = pytest.mark.slow
 NUM, BATCH = 32, 12  # experiences that an explorer gives, and that a train step takes

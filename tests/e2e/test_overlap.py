@@ -12,7 +12,7 @@ from trinity.common.config import load_config
 from trinity.common.rewards import REWARD_FUNCTIONS, RewardFn
 from trinity.errors import TrinityError
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 

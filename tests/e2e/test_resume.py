@@ -8,8 +8,9 @@ from trinity.common.config import load_config
 from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.loop import Interrupted, Loop
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_files import places_of, read_history, read_step
+from trinity.runtime.record.sample_files import places_of, read_step
 from trinity.trainer.torch_trainer import TorchTrainer
+from trinity_testing.history import read_history
 
 pytestmark = pytest.mark.slow
 

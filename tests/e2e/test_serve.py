@@ -22,7 +22,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 from trinity.common.experience import Experience
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 KEY = "a-key-of-the-test"
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import trinity
 from trinity.common.config import load_config
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.result import RunStatus
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 ROLES = ["explorer", "trainer", "synchronizer"]

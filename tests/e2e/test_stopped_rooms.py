@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 pytestmark = [pytest.mark.ray, pytest.mark.acceptance]
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError, TrinityError
-from trinity.extend.assets import assets_of, environment_of, missing_part
+from trinity.extend.assets import assets_of, missing_part
+from trinity.extend.component import EnvironmentSpec
 from trinity.extend.environments import environment_folder, missing_environment, setup_line
 
 if TYPE_CHECKING:
-    from trinity.extend.component import AssetSpec, EnvironmentSpec
+    from trinity.extend.component import AssetSpec
     from trinity.extend.manager import PluginManager, PluginRecord
 
 
@@ -38,6 +39,26 @@ def needs_of(record: PluginRecord, manager: PluginManager) -> list[Need]:
     if environment is not None and not environment.as_here:  # else it is one way among others
         found = [_environment(environment)]
     return [*found, *(_asset(asset, record) for asset in assets_of(record, manager))]
+
+
+def environment_of(record: PluginRecord, manager: PluginManager) -> EnvironmentSpec | None:
+    """Return the virtual environment that the plugin says it needs; None: it needs none.
+
+    Raises:
+        PluginError: it names several, or one by another name than its own.
+    """
+    given = manager.call("trinity_assets")
+    needs = [need for owner, own in given if owner.key == record.key for need in own]
+    found = [need for need in needs if isinstance(need, EnvironmentSpec)]
+    if not found:
+        return None
+    if len(found) > 1 or not record.is_called(found[0].name):
+        names = ", ".join(repr(spec.name) for spec in found)
+        raise PluginError(
+            f"plugin {record.label} declares the environments {names}. Declare one, named "
+            f"{record.name!r} as the plugin is."
+        )
+    return found[0]
 
 
 def _environment(spec: EnvironmentSpec) -> Need:

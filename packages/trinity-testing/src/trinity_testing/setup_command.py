@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from trinity.errors import PluginError, TrinityError, UnknownComponentError
 from trinity.extend import get_manager
-from trinity.extend.assets import assets_of, environment_of, fetch, missing_part
+from trinity.extend.assets import assets_of, fetch, missing_part
 from trinity.extend.environments import (
     environment_folder,
     missing_environment,
@@ -17,6 +17,7 @@ from trinity.extend.environments import (
 )
 from typer.core import TyperCommand
 
+from trinity_testing.needs import environment_of
 from trinity_testing.setup_options import options_of, parameter_of
 from trinity_testing.show_command import record_named
 

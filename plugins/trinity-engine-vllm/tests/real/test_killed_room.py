@@ -11,7 +11,7 @@ import pytest
 import yaml
 from torch import distributed
 from trinity.monitor.jsonl import read_metrics
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from trinity.errors import ConfigError
 
-__all__ = ["Address", "address_of"]
+__all__ = ["Address", "address_of", "db_path"]
 
 SETTING = "buffer.trainer_input.experience_buffer.path"
 _SCHEME = re.compile(r"^([a-z0-9]+)(\+[a-z0-9_]+)?://", re.IGNORECASE)
@@ -81,3 +81,13 @@ def address_of(path: str) -> Address:
 
 def _shown(url: str) -> str:
     return _PASSWORD.sub(r"\1:***@", _OPTION.sub(r"\1***", url))
+
+
+def db_path(db_url: str) -> str | None:
+    """Return the file that ``explorer.db_url`` names; None: it names something else.
+
+    >>> db_path("sqlite:///runs/serve.db"), db_path("serve.db"), db_path("postgresql://host/db")
+    ('runs/serve.db', 'serve.db', None)
+    """
+    path = db_url.removeprefix("sqlite:///")
+    return None if "://" in path or not path else path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.config.explorer import db_path
+from trinity_ledger.address import db_path
 from trinity_ledger.endless import length_problems
 
 if TYPE_CHECKING:

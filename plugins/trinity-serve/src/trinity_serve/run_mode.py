@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.explorer import db_path
 from trinity.common.models.auxiliary import AuxiliaryModel
 from trinity.common.models.model import ModelWrapper
 from trinity.errors import CheckpointError, ConfigError, DataError
@@ -27,6 +26,7 @@ from trinity.runtime.auxiliary import make_auxiliary_models
 from trinity.runtime.record.progress import read_progress
 from trinity.runtime.record.records import DamagedError, StateRecord, read_record, write_atomically
 from trinity.runtime.record.rundir import EXPLORER_STATE
+from trinity_ledger.address import db_path
 
 from trinity_serve.endpoint.service_frontend import ServiceFrontend
 from trinity_serve.explorer import ServedExplorer

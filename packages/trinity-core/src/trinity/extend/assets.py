@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from trinity.errors import PluginError, TrinityError
-from trinity.extend.component import AssetSpec, EnvironmentSpec, imported_target
+from trinity.extend.component import AssetSpec, imported_target
 from trinity.extend.failure import described_failure
 
 if TYPE_CHECKING:
@@ -18,30 +18,9 @@ if TYPE_CHECKING:
 
 def assets_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec]:
     """Return the data and programs that the plugin says it needs."""
-    return [need for need in _needs_of(record, manager) if isinstance(need, AssetSpec)]
-
-
-def environment_of(record: PluginRecord, manager: PluginManager) -> EnvironmentSpec | None:
-    """Return the virtual environment that the plugin says it needs; None: it needs none.
-
-    Raises:
-        PluginError: it names several, or one by another name than its own.
-    """
-    found = [need for need in _needs_of(record, manager) if isinstance(need, EnvironmentSpec)]
-    if not found:
-        return None
-    if len(found) > 1 or not record.is_called(found[0].name):
-        names = ", ".join(repr(spec.name) for spec in found)
-        raise PluginError(
-            f"plugin {record.label} declares the environments {names}. Declare one, named "
-            f"{record.name!r} as the plugin is."
-        )
-    return found[0]
-
-
-def _needs_of(record: PluginRecord, manager: PluginManager) -> list[AssetSpec | EnvironmentSpec]:
     given = manager.call("trinity_assets")
-    return [need for owner, needs in given if owner.key == record.key for need in needs]
+    needs = [need for owner, own in given if owner.key == record.key for need in own]
+    return [need for need in needs if isinstance(need, AssetSpec)]
 
 
 def missing_part(

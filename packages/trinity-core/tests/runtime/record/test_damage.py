@@ -21,7 +21,7 @@ from trinity.runtime.record.records import (
 )
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir
-from trinity.runtime.record.sample_files import read_history
+from trinity_testing.history import read_history
 
 STATUS = {
     "status": "running", "stage": "", "mode": "both", "asked": [1, None, None],

@@ -11,8 +11,8 @@ from trinity.errors import CheckpointError
 from trinity.monitor.tensorboard import TensorboardMonitor
 from trinity.runtime.record.rewind import GrowingFiles
 from trinity.runtime.record.rundir import RunDir
-from trinity.runtime.record.sample_files import read_history
 from trinity.runtime.record.samples import TrainedHistory
+from trinity_testing.history import read_history
 
 
 def of(*eids):

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.explorer import db_path
 from trinity.common.experience import Experience
 from trinity.errors import DataError
+from trinity_ledger.address import db_path
 from trinity_ledger.sqlite_file import Bounds
 
 from trinity_studio.view.sqlite_file import opened, told

@@ -134,13 +134,3 @@ class ExplorerConfig(StrictModel):
     on_failed_run: Annotated[Literal["drop", "fail"], Lowercase] = core(
         "drop", "drop a failed rollout (and its group if fewer than two remain), or stop the run"
     )
-
-
-def db_path(db_url: str) -> str | None:
-    """Return the file that ``explorer.db_url`` names; None: it names something else.
-
-    >>> db_path("sqlite:///runs/serve.db"), db_path("serve.db"), db_path("postgresql://host/db")
-    ('runs/serve.db', 'serve.db', None)
-    """
-    path = db_url.removeprefix("sqlite:///")
-    return None if "://" in path or not path else path

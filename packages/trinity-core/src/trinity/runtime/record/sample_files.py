@@ -25,9 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.columns import unpack
 from trinity.errors import DataError
-from trinity.monitor.jsonl import read_lines
-from trinity.runtime.record.records import HistoryLine
-from trinity.runtime.record.samples import FORMAT, HISTORY, MAGIC, part_files
+from trinity.runtime.record.samples import FORMAT, MAGIC, part_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -338,13 +336,3 @@ def _read(place: Place, size: int) -> bytes:
     with place.path.open("rb") as file:
         file.seek(place.offset)
         return file.read(size)
-
-
-def read_history(directory: Path) -> list[list[str]]:
-    """Return the ids of each optimizer step's experiences, in the order they were trained in.
-
-    Raises:
-        CheckpointError: the file is damaged.
-    """
-    path = directory / HISTORY
-    return [row["eids"] for row in read_lines(path, HistoryLine)] if path.exists() else []
