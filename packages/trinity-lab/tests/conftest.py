@@ -38,7 +38,8 @@ def a_run(tmp_path: Path) -> Callable[..., Path]:
         *,
         seed: int = 0,
         status: str = "finished",
-        tasks: Sequence[float] = (),
+        tasks: Sequence[float | None] = (),
+        first_token: int = 1,
         **settings: Any,
     ) -> Path:
         folder = tmp_path / name
@@ -48,7 +49,7 @@ def a_run(tmp_path: Path) -> Callable[..., Path]:
         config = {"name": name, "seed": seed, "algorithm": settings, "path": f"runs/{name}/x"}
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         if tasks:
-            write_evaluation(folder, tasks)
+            write_evaluation(folder, tasks, first_token=first_token)
         return folder
 
     return write
@@ -60,15 +61,20 @@ def write_origins(folder: Path, **origins: str) -> None:
     (folder / "origins.json").write_text(json.dumps(named))
 
 
-def write_evaluation(folder: Path, tasks: Sequence[float]) -> None:
-    """Write one evaluation with two rollouts a task, whose mean is the value given."""
+def write_evaluation(folder: Path, tasks: Sequence[float | None], *, first_token: int = 1) -> None:
+    """Write one evaluation with two rollouts a task, whose mean is the value given; None: none."""
     from trinity.common.experience import EID
     from trinity.runtime.record.evaluation_samples import EvaluationLog
     from trinity_testing.builders import an_experience
 
     rows = [
-        an_experience(reward=value + sign, eid=EID(batch="eval", task=task, run=run))
+        an_experience(
+            prompt=(first_token, task),
+            reward=value + sign,
+            eid=EID(batch="eval", task=task, run=run),
+        )
         for task, value in enumerate(tasks)
         for run, sign in enumerate((-0.1, 0.1))
+        if value is not None
     ]
     EvaluationLog(folder, limit=10**6, is_bench=False).evaluated(4, "held_out", rows)

@@ -87,3 +87,13 @@ def test_a_bootstrap_over_seeds_and_tasks_has_the_spread_of_both() -> None:
     tasks = resampled_means([np.array([0.0, 0.0, 1.0, 1.0])] * 2)
     assert tasks.var() == pytest.approx(0.0625, rel=0.05)
     assert tasks.mean() == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_run_that_lacks_tasks_is_resampled_over_its_own() -> None:
+    nan = np.nan
+    ragged = resampled_means([np.array([0.2, 0.6, nan, nan]), np.array([nan, nan, 0.2, 0.6])])
+    whole = resampled_means([np.array([0.2, 0.6, 0.2, 0.6])] * 2)
+
+    assert np.isfinite(ragged).all()
+    assert ragged.mean() == pytest.approx(0.4, abs=0.01)
+    assert ragged.var() > whole.var()

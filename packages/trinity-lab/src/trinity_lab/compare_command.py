@@ -42,9 +42,15 @@ def compare(
     Prints each arm's mean with a 95 % interval, tests each pair of arms, and estimates how many
     seeds it would take to detect the difference.
     """
-    from trinity_lab.comparison import arms_of, differences_of
+    from trinity_lab.comparison import arms_of, differences_of, tasks_left_out
 
     outcomes, notes = _outcomes(runs, metric=metric, unfinished=unfinished)
+    num_left_out, num_tasks = tasks_left_out(outcomes)
+    if num_left_out:
+        notes.append(
+            f"note: {num_left_out} of {num_tasks} tasks are not the same in all runs (another "
+            f"prompt, or no rollout); two arms are paired over those that are"
+        )
     arms = arms_of(outcomes)
     differences = differences_of(arms)
     if as_json:
@@ -114,10 +120,11 @@ def _echo_arms(arms: Sequence[Arm], *, digits: str) -> None:
     from trinity_lab.outcomes import NUM_LAST
 
     first = arms[0].runs[0]
-    what = f", {len(first.tasks)} tasks" if first.tasks else ""
+    nums = sorted({len(run.tasks) for arm in arms for run in arm.runs} - {0})
+    what = f", {' to '.join(map(str, dict.fromkeys((nums[0], nums[-1]))))} tasks" if nums else ""
     if not first.is_of_evaluation:
         what = f", mean of the last {NUM_LAST} steps of each run"
-    over = "seeds and tasks" if first.tasks else "seeds"
+    over = "seeds and tasks" if nums else "seeds"
     typer.echo(f"{first.metric}{what}; intervals: 95 %, bootstrap over {over}\n")
     rows = [
         [
@@ -215,6 +222,7 @@ def _json(
                 "value": one.value,
                 "interval": _pair(one.interval),
                 "p": one.p,
+                "num_tasks": one.num_tasks,
                 "p_tasks": one.p_tasks,
                 "is_distinguishable": one.is_distinguishable,
                 "seeds_needed": None if one.needed is None else asdict(one.needed),

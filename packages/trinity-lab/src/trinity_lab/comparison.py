@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +27,16 @@ from trinity_lab.statistics import (
     resampled_means,
     seeds_needed,
     smallest_p,
-    task_shares,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from trinity_lab.outcomes import Outcome
+    from trinity_lab.outcomes import Outcome, TaskKey
+    from trinity_lab.statistics import Values
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Arm:
     """Runs that differ in nothing but the seed.
 
@@ -70,7 +72,7 @@ class Difference:
         value: mean of the second less mean of the first.
         interval: of it, of seeds and tasks drawn again; None: there is one run an arm.
         p: of a permutation test over runs, corrected for the number of pairs (Holm).
-        num_tasks: that both arms have; 0: none are known.
+        num_tasks: that all runs of both arms have, with the same prompt.
         p_tasks: of a paired test over these; None: there are none.
         needed: the seeds that such a difference needs; None: nobody knows.
         smallest_p: that so many seeds can give.
@@ -144,7 +146,19 @@ def differences_of(arms: Sequence[Arm]) -> list[Difference]:
     """Return each pair of arms, the later less the earlier."""
     pairs = list(itertools.combinations(arms, 2))
     values = _holm([p_of_labels(a.values, b.values) for a, b in pairs])
-    return [_difference(a, b, p=p) for (a, b), p in zip(pairs, values, strict=True)]
+    means_of = lru_cache(maxsize=2 * len(arms))(_resampled_means)  # an arm is in many pairs
+    return [
+        _difference(a, b, p=p, means_of=means_of) for (a, b), p in zip(pairs, values, strict=True)
+    ]
+
+
+def tasks_left_out(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    """Return how many tasks are not the same in all runs that kept theirs, and of how many."""
+    kept = [set(run.tasks) for run in outcomes if run.tasks]
+    if not kept:
+        return 0, 0
+    numbers = {number for number, _ in set.union(*kept)}
+    return len(numbers) - len(set.intersection(*kept)), len(numbers)
 
 
 def _telling(paths: Sequence[str], arms: Sequence[Outcome]) -> list[str]:
@@ -161,7 +175,7 @@ def _arm(
     label: str, runs: Sequence[Outcome], settings: dict[str, Any], *, derived: Sequence[str]
 ) -> Arm:
     runs = sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.name))
-    tasks = _common_tasks(runs)
+    tasks = _all_tasks(runs)
     has_spread = len(runs) > 1 or len(tasks) > 1
     return Arm(
         label=label,
@@ -173,20 +187,17 @@ def _arm(
     )
 
 
-def _difference(first: Arm, second: Arm, *, p: float) -> Difference:
+def _difference(
+    first: Arm, second: Arm, *, p: float, means_of: Callable[..., Values]
+) -> Difference:
     runs = [*first.runs, *second.runs]
-    tasks = _common_tasks(runs)
-    tables = [_table(arm.runs, tasks) for arm in (first, second)]
+    every, common = _all_tasks(runs), _common_tasks(runs)
     interval, p_tasks = None, None
     if len(runs) > 2:
-        shares_NT = task_shares(max(1, len(tasks)))
-        a, b = (
-            resampled_means(table, tasks_NT=shares_NT, stream=number)
-            for number, table in enumerate(tables)
-        )
+        a, b = (means_of(arm, every, stream) for stream, arm in enumerate((first, second)))
         interval = interval_of(b - a)
-    if len(tasks) > 1:
-        a_T, b_T = (np.mean(table, axis=0) for table in tables)
+    if len(common) > 1:
+        a_T, b_T = (np.mean(_table(arm.runs, common), axis=0) for arm in (first, second))
         p_tasks = p_of_signs(list(b_T - a_T))
     return Difference(
         first=first,
@@ -194,23 +205,37 @@ def _difference(first: Arm, second: Arm, *, p: float) -> Difference:
         value=second.mean - first.mean,
         interval=interval,
         p=p,
-        num_tasks=len(tasks),
+        num_tasks=len(common),
         p_tasks=p_tasks,
         needed=seeds_needed(first.values, second.values),
         smallest_p=smallest_p(len(first.runs), len(second.runs)),
     )
 
 
-def _common_tasks(runs: Sequence[Outcome]) -> list[str]:
-    """Return the tasks that each run has; the same number is the same row of the same file."""
-    of_all = set.intersection(*(set(run.tasks) for run in runs))
-    return sorted(of_all, key=lambda task: (len(task), task))
+def _resampled_means(arm: Arm, tasks: Sequence[TaskKey], stream: int) -> Values:
+    return resampled_means(_table(arm.runs, tasks), stream=stream)
 
 
-def _table(runs: Sequence[Outcome], tasks: Sequence[str]) -> list[Any]:  # Any: arrays
+def _all_tasks(runs: Sequence[Outcome]) -> tuple[TaskKey, ...]:
+    """Return the tasks that any of the runs has; none where one of them kept none."""
+    kept = [set(run.tasks) for run in runs]
+    return _in_order(set.union(*kept)) if all(kept) else ()
+
+
+def _common_tasks(runs: Sequence[Outcome]) -> tuple[TaskKey, ...]:
+    """Return the tasks that each run has: the same number with the same prompt."""
+    return _in_order(set.intersection(*(set(run.tasks) for run in runs)))
+
+
+def _in_order(tasks: Iterable[TaskKey]) -> tuple[TaskKey, ...]:
+    return tuple(sorted(tasks, key=lambda task: (len(task[0]), task)))
+
+
+def _table(runs: Sequence[Outcome], tasks: Sequence[TaskKey]) -> list[Values]:
+    """Return the values of each run's tasks, NaN where it has none; without tasks, the run's."""
     if not tasks:
         return [np.array([run.value]) for run in runs]
-    return [np.array([run.tasks[task] for task in tasks]) for run in runs]
+    return [np.array([run.tasks.get(task, math.nan) for task in tasks]) for run in runs]
 
 
 def _holm(values: Sequence[float]) -> list[float]:

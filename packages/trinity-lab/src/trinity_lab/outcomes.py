@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import defaultdict
@@ -16,7 +17,7 @@ from trinity.errors import ConfigError, DataError, unknown_name
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.evaluation_samples import evaluation_files
 from trinity.runtime.record.rundir import with_stages
-from trinity.runtime.record.sample_files import find_blocks, read_rows
+from trinity.runtime.record.sample_files import find_blocks, read_rows, read_step
 
 from trinity_lab.run_folders import holds_run, runs_inside
 from trinity_lab.sweep_files import read_sweep
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from trinity.runtime.record.evaluation_samples import EvaluationFile
 
+TaskKey = tuple[str, str]  # its number in the evaluation, and a digest of its prompt
 _OF_A_SET = re.compile(r"(?:eval|bench)/(?P<set>.+)/(?P<name>[^@]+)/mean@\d+$")
 # Origins of settings that somebody wrote: in a file, with --set, in a program.
 _WRITTEN = re.compile(r".+:\d+|command line|Python")
@@ -47,7 +49,7 @@ class Outcome:
     metric: str
     value: float
     is_of_evaluation: bool = True  # else of the last steps
-    tasks: Mapping[str, float] = field(default_factory=dict)  # mean of each task; {}: not kept
+    tasks: Mapping[TaskKey, float] = field(default_factory=dict)  # mean of each; {}: not kept
     settings: Mapping[str, Any] = field(default_factory=dict)  # by dotted path (Any: yaml)
     derived: Collection[str] = ()  # paths of those that are defaults, or follow from others
 
@@ -231,7 +233,7 @@ def _last_steps(directory: Path, metric: str, evaluation: Mapping[str, float]) -
     raise ConfigError(f"{directory}: {listed}")
 
 
-def _tasks(directory: Path, metric: str) -> dict[str, float]:
+def _tasks(directory: Path, metric: str) -> dict[TaskKey, float]:
     """Return the mean of each task in the last evaluation; {}: its rollouts were not kept."""
     found = _OF_A_SET.match(metric)
     if found is None:
@@ -241,6 +243,20 @@ def _tasks(directory: Path, metric: str) -> dict[str, float]:
         return {}
     try:
         by_task = rewards_of_tasks(files[-1], name=found["name"])
+        prompts = _prompts_of_tasks(files[-1])
     except (DataError, OSError):
         return {}
-    return {task: fmean(values) for task, values in by_task.items()}
+    return {(task, prompts[task]): fmean(values) for task, values in by_task.items()}
+
+
+def _prompts_of_tasks(file: EvaluationFile) -> dict[str, str]:
+    """Return a digest of the prompt of each task's first row, by the task's number."""
+    firsts: dict[str, tuple[tuple[str, int, int], str]] = {}
+    for place in find_blocks(file.path)[0]:
+        for one in read_step(place):
+            _, group, run, step, *_ = one.eid.split("/")
+            tokens = one.tokens[: one.prompt_length].tobytes()
+            own = (group, int(run), int(step)), hashlib.sha256(tokens).hexdigest()
+            task = group.partition("-")[0]
+            firsts[task] = min(own, firsts.get(task, own))
+    return {task: digest for task, (_, digest) in firsts.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
@@ -42,27 +43,30 @@ class Interval:
         return self.low <= value <= self.high
 
 
-def resampled_means(
-    arm_ST: Sequence[Values], *, tasks_NT: Values | None = None, stream: int = 0
-) -> Values:
+def resampled_means(arm_ST: Sequence[Values], *, stream: int = 0) -> Values:
     """Return means of an arm whose seeds, and tasks where there are some, are drawn again.
 
     Args:
-        arm_ST: for each seed the values of its tasks, or one value, the run's.
-        tasks_NT: `task_shares`, so that another arm is drawn with the same tasks; None: of its own.
+        arm_ST: for each seed the values of its tasks, NaN where it has none; or one value, the
+            run's. Arms with the same number of tasks are drawn with the same tasks.
         stream: of random numbers: two arms draw their seeds apart.
 
     Returns:
         ``[N]`` means. A nested bootstrap: the spread of seeds and of tasks are both in it.
     """
     table_ST = np.stack([np.atleast_1d(one) for one in arm_ST])
-    tasks_NT = task_shares(table_ST.shape[1]) if tasks_NT is None else tasks_NT
+    tasks_NT = task_shares(table_ST.shape[1])
+    weights_NS = tasks_NT @ np.isfinite(table_ST).T
+    sums_NS = tasks_NT @ np.nan_to_num(table_ST).T
+    means_NS = np.tile(np.nanmean(table_ST, axis=1), (len(tasks_NT), 1))  # of a run not drawn
+    np.divide(sums_NS, weights_NS, out=means_NS, where=weights_NS > 0)
     source = np.random.default_rng(_SEED + 1 + stream)
     seeds_NS = _shares(source, num=table_ST.shape[0], size=len(tasks_NT))
-    means: Values = ((seeds_NS @ table_ST) * tasks_NT).sum(axis=1)
+    means: Values = (seeds_NS * means_NS).sum(axis=1)
     return means
 
 
+@lru_cache(maxsize=2)  # each pair of arms asks for it
 def task_shares(num_tasks: int) -> Values:
     """Return ``[N, T]`` the share of each task in each resample of tasks."""
     return _shares(np.random.default_rng(_SEED), num=num_tasks, size=_num_resamples(num_tasks))
@@ -99,15 +103,18 @@ def p_of_labels(a: Sequence[float], b: Sequence[float]) -> float:
 def p_of_signs(differences: Sequence[float]) -> float:
     """Return the p-value of a mean of paired differences: how often other signs give as much."""
     values = np.array(differences, dtype=float)
-    if 2 ** len(values) <= _MOST_EXACT:
-        signs = np.array(list(itertools.product((1.0, -1.0), repeat=len(values))))
-        extra = 0
-    else:
-        source = np.random.default_rng(_SEED)
-        signs, extra = source.choice((1.0, -1.0), (_NUM_RESAMPLES, len(values))), 1
+    signs, extra = _signs(len(values))
     means = np.abs(signs @ values) / len(values)
     count = np.sum(means >= abs(values.mean()) - _TIE * np.abs(values).max()) + extra
     return float(count / (len(means) + extra))
+
+
+@lru_cache(maxsize=1)
+def _signs(num: int) -> tuple[Values, int]:
+    """Return signs of so many differences, and how many more rows there would be: the real ones."""
+    if 2**num <= _MOST_EXACT:
+        return np.array(list(itertools.product((1.0, -1.0), repeat=num))), 0
+    return np.random.default_rng(_SEED).choice((1.0, -1.0), (_NUM_RESAMPLES, num)), 1
 
 
 def smallest_p(num_a: int, num_b: int) -> float:
@@ -145,9 +152,15 @@ def seeds_needed(a: Sequence[float], b: Sequence[float]) -> SeedsNeeded | None:
     normal = NormalDist()
     z = normal.inv_cdf(1 - ALPHA / 2) + normal.inv_cdf(POWER)
     count = 2 * z**2 * variance / difference**2
+    low, high = _spread_of_variance(freedom)
+    return SeedsNeeded(count=count, range=Interval(low=count * low, high=count * high))
+
+
+@lru_cache
+def _spread_of_variance(freedom: int) -> tuple[float, float]:
     draws = np.random.default_rng(_SEED).chisquare(freedom, 200_000) / freedom
     low, high = 1 / np.quantile(draws, [(1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2])
-    return SeedsNeeded(count=count, range=Interval(low=count * low, high=count * high))
+    return float(low), float(high)
 
 
 def _shares(source: np.random.Generator, *, num: int, size: int) -> Values:
