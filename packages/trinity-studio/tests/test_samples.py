@@ -40,6 +40,16 @@ def test_the_samples_of_an_evaluation_are_shown_by_task(built, browse) -> None:
     assert "no longer kept" in page.text("evaluations/7")
 
 
+def test_a_task_with_one_right_rollout_was_rewarded_also_where_wrong_ones_cost(
+    built, browse
+) -> None:
+    evaluated(built.path, step=10, rewards={0: (-1, -1, 1), 1: (-1, 0, -1), 2: (1, 1, 1)})
+    page = browse(built.path)
+
+    assert "1 of 3 tasks" in page.text("evaluations/0?only=wrong")
+    assert "2 of 3 tasks" in page.text("evaluations/0?only=right")
+
+
 def test_a_damaged_evaluation_is_told(built, browse) -> None:
     evaluated(built.path, step=10, rewards={0: (0, 1)})
     (path,) = (built.path / "evaluations").rglob("*.bin")

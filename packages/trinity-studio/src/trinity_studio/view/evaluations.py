@@ -153,7 +153,7 @@ def _is_wanted(own: list[Sample], only: str) -> bool:
     if only == "mixed":
         return len(rewards) > 1
     if only in {"right", "wrong"}:
-        return (_mean(own) > 0) is (only == "right")
+        return any(reward is not None and reward > 0 for reward in rewards) is (only == "right")
     return True
 
 
