@@ -244,6 +244,20 @@ def test_three_arms_are_corrected_for_the_number_of_pairs(call, a_run) -> None:
     assert [pair["p"] for pair in found["differences"]] == pytest.approx([3 * 2 / 70] * 3)
 
 
+def test_the_json_of_equal_means_is_json(call, a_run) -> None:
+    runs = [
+        a_run(f"{loss}-{seed}", 0.2 + seed / 10, seed=seed, policy_loss_fn=loss)
+        for loss in ("ppo", "gspo")
+        for seed in range(2)
+    ]
+
+    text = call("compare", *runs, "--json").stdout
+
+    [pair] = json.loads(text, parse_constant=pytest.fail)["differences"]
+    assert pair["seeds_needed"] == {"count": None, "range": None}
+    assert "no number of seeds tells them apart" in call("compare", *runs).stdout
+
+
 def write_metrics(run, name: str, values) -> None:
     """Write the metric of some train steps."""
     rows = [{"step": step, "role": "trainer", name: one} for step, one in enumerate(values, 1)]

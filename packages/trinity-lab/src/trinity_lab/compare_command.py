@@ -225,13 +225,20 @@ def _json(
                 "num_tasks": one.num_tasks,
                 "p_tasks": one.p_tasks,
                 "is_distinguishable": one.is_distinguishable,
-                "seeds_needed": None if one.needed is None else asdict(one.needed),
+                "seeds_needed": _seeds_needed(one),
             }
             for one in differences
         ],
         "derived": list(arms[0].derived),
         "notes": list(notes),
     }
+
+
+def _seeds_needed(one: Difference) -> dict[str, object] | None:
+    """Return the seeds; of equal means no number, as infinity is no JSON."""
+    if one.needed is not None and math.isinf(one.needed.count):
+        return {"count": None, "range": None}
+    return None if one.needed is None else asdict(one.needed)
 
 
 def _pair(interval: Interval | None) -> list[float] | None:
