@@ -252,8 +252,9 @@ def test_messages_reach_the_api_as_they_were_written(engine):
     assert text_of(completion) == said
 
 
-def test_a_reply_that_the_api_cut_is_told_as_truncated(engine):
-    one, _ = engine(lambda asked: (200, {"content": "so far", "finish": "length"}))
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+def test_a_reply_that_the_api_cut_is_told_as_truncated(engine, reason):
+    one, _ = engine(lambda asked: (200, {"content": "so far", "finish": reason}))
 
     [completion] = replied(one, [QUESTION])
 

@@ -176,6 +176,11 @@ def test_their_checkpoint_is_that_of_one_process_and_so_is_what_they_go_on_from(
         assert found["actor/loss"] == pytest.approx(expected["actor/loss"], abs=1e-5)
     assert first["spread"]["error"] == second["spread"]["error"]
     assert "train step 3 stopped" in first["spread"]["error"]
+    told = [
+        json.loads((place / "generation_config.json").read_text())["eos_token_id"]
+        for place in (tiny, folder / "spread" / "huggingface")
+    ]
+    assert told[0] == told[1]
     whole = load_file(folder / "spread" / "huggingface/model.safetensors")
     assert first["spread"]["streamed"].keys() == whole.keys()
     for name, weight in first["spread"]["streamed"].items():  # gathered one at a time, rounded

@@ -82,7 +82,9 @@ def reply_of(body: str) -> tuple[str, bool]:
     choice = _Reply.model_validate_json(text).choices[0]
     calls = [one.function for one in choice.message.tool_calls or () if one.function is not None]
     parts = [_content(choice.message), *map(_written, calls)]
-    return "\n".join(part for part in parts if part), choice.finish_reason == "length"
+    is_filtered = choice.finish_reason == "content_filter" and not choice.message.refusal
+    is_cut = choice.finish_reason == "length" or is_filtered
+    return "\n".join(part for part in parts if part), is_cut
 
 
 def _content(message: _Message) -> str:
