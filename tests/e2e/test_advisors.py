@@ -94,6 +94,41 @@ def test_with_stop_the_run_ends_after_the_step(trinity, advised, run_dir) -> Non
     assert "broken" not in (run_dir / "trinity.log").read_text()
 
 
+FLAKY = """
+from pathlib import Path
+
+from trinity.common.workflows import WORKFLOWS, Workflow
+
+
+@WORKFLOWS.register_module("away_in_step_3")
+class AwayInStep3(Workflow):
+    def run(self):
+        if str(self.task.batch_id).startswith("eval/3") and not Path("is_back").exists():
+            raise RuntimeError("the server is away")
+        (answer,) = self.model.chat([{"role": "user", "content": "hi"}])
+        answer.reward = 1.0
+        return [answer]
+"""
+
+
+def test_a_run_that_was_to_stop_and_failed_before_its_end_stops_there_when_started_again(
+    trinity, advised, config_dict, plugin_dir, run_dir, tmp_path
+) -> None:
+    (held_out,) = config_dict["buffer"]["explorer_input"]["eval_tasksets"]
+    held_out["default_workflow_type"] = "away_in_step_3"
+    config_dict["explorer"] |= {"max_retry_times": 0}
+    plugin_dir(FLAKY, "flaky.py")
+
+    first = trinity(*advised(counting="stop"))
+    (tmp_path / "is_back").touch()
+    second = trinity(*advised(counting="stop"))
+
+    assert (first.code, second.code) == (1, 0), first.stderr + second.stderr
+    assert "the server is away" in first.stderr
+    assert "stopping early: advisor counting:" in second.stdout
+    assert (read(run_dir)["status"], read(run_dir)["train_steps"]) == ("finished", 3)
+
+
 @pytest.mark.acceptance
 def test_with_rollback_a_child_goes_on_from_the_best_checkpoint(trinity, advised, run_dir) -> None:
     first = trinity(*advised(counting="rollback"))

@@ -67,6 +67,16 @@ class Advisors(Observer):
     def _ask(self, seen: Observation) -> None:
         for name in list(self._advisors):
             self._try(name, lambda name=name: self._ask_one(name, seen))
+        for one in self._findings:  # of earlier starts too, whose step may come again
+            if one["role"] == seen.role and one["step"] <= seen.step:
+                self._obey(one)
+
+    def _obey(self, finding: dict[str, Any]) -> None:
+        """Do what the file says now with a finding."""
+        name, action = finding["advisor"], self._actions.get(finding["advisor"], "warn")
+        finding["action"] = "warn" if action == "off" else action
+        if finding["action"] != "warn":
+            self._parts.stop_reason = f"advisor {name}: {finding['message']} ({action})"
 
     def _ask_one(self, name: str, seen: Observation) -> None:
         advice = self._advisors[name].observe(seen)
@@ -75,15 +85,12 @@ class Advisors(Observer):
             self._found(name, advice, seen)
 
     def _found(self, name: str, advice: Advice, seen: Observation) -> None:
-        action = self._actions.get(name, "warn")
         self._findings.append({
             "advisor": name, "step": seen.step, "role": seen.role, "message": advice.seen,
             "remedy": advice.remedy, "samples": list(advice.samples)[:_MAX_SAMPLES],
-            "action": action, "settings": dict(advice.settings),
+            "action": self._actions.get(name, "warn"), "settings": dict(advice.settings),
         })  # fmt: skip
         logger.warning("%s", finding_line(self._findings[-1]))
-        if action != "warn":
-            self._parts.stop_reason = f"advisor {name}: {advice.seen} ({action})"
         self._tell()
 
     def _try(self, name: str, call: Callable[[], None]) -> None:
