@@ -81,6 +81,24 @@ def test_an_algorithm_on_a_file_trains_two_steps_without_an_engine(
     assert rows[0]["perf/num_samples"] == (8 if name == "dpo" else 4)  # a pair is two rows
 
 
+@pytest.mark.parametrize(
+    ("asked", "num_steps"), [({"total_epochs": 3}, 6), ({"total_steps": 5}, 5)]
+)
+def test_the_length_that_a_file_is_given_is_the_runs_and_the_learning_rate_follows(
+    config_dict, write_yaml, tmp_path, asked, num_steps
+) -> None:
+    store = {"storage_type": "file", "path": rows_file(tmp_path, "sft"), "format": PLAIN} | asked
+    optimizer = {"lr": 1e-3, "lr_scheduler_type": "linear"}
+    config_dict |= {"mode": "train", "algorithm": {"algorithm_type": "sft", "optimizer": optimizer}}
+    config_dict["buffer"] = {"train_batch_size": 4, "trainer_input": {"experience_buffer": store}}
+
+    rows = metrics_of(run_of(config_dict, write_yaml))
+
+    assert len(rows) == num_steps
+    falls = [row["actor/lr"] / 1e-3 for row in rows]
+    assert falls == pytest.approx([1 - n / num_steps for n in range(num_steps)], abs=0.01)
+
+
 @pytest.mark.parametrize("name", ["mix", MORE("mix_chord")])
 def test_an_algorithm_with_an_expert_reads_both_buffers(
     config_dict, write_yaml, tmp_path, name

@@ -47,6 +47,27 @@ def test_the_file_wins_over_the_algorithm_and_the_algorithm_over_the_part(a_run,
     assert config.origins["algorithm.repeat_times"].endswith("run.yaml:3")
 
 
+def test_how_long_a_file_is_read_is_the_length_of_mode_train_and_read_by_no_other(
+    a_run, cpu
+) -> None:
+    where = "buffer.trainer_input.experience_buffer"
+    asked = [f"{where}.total_epochs=3", f"{where}.total_steps=7", "buffer.total_steps=9"]
+    store = f"{where}.storage_type=file"
+
+    train = resolved(a_run(), cpu, "mode=train", store, f"{where}.path=rows.jsonl", *asked)
+    both = resolved(a_run(), cpu, *asked)
+
+    assert (train.buffer.total_epochs, train.buffer.total_steps) == (3, 7)
+    assert train.origins["buffer.total_epochs"] == f"{where}.total_epochs"
+    assert f"requested buffer.total_steps 9, using {where}.total_steps: 7" in train.notes
+    assert "not used in this run" not in " ".join(train.notes)
+    assert (both.buffer.total_epochs, both.buffer.total_steps) == (1, 9)
+    unused = (
+        f"read only by experience_buffer in mode train: {where}.total_epochs, {where}.total_steps"
+    )
+    assert f"not used in this run, {unused}" in both.notes
+
+
 def test_the_command_line_wins_over_the_file(a_run, cpu) -> None:
     config = resolved(a_run(), cpu, "algorithm.repeat_times=8")
 

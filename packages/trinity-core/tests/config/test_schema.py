@@ -9,7 +9,7 @@ from trinity.common.config.paths import models_in
 from trinity.common.config.schema import json_schema
 
 #: status -> number of fields; the section fields themselves are not counted
-COUNTS = {"core": 247, "machine": 10, "other": 75, "not_yet": 28, "section": 31}
+COUNTS = {"core": 245, "machine": 10, "other": 77, "not_yet": 28, "section": 31}
 
 
 def every_field(model=Config, path=""):

@@ -10,6 +10,7 @@ from pydantic import AliasChoices
 from trinity.common.config.base import Lowercase, StrictModel, core, not_yet, other, section
 
 _SQL = "tasksets in SQL"
+STORED = "experience_buffer in mode train"
 
 
 class FormatConfig(StrictModel):
@@ -165,11 +166,11 @@ class ExperienceBufferConfig(StrictModel):
     schema_type: Annotated[str, Lowercase] | None = core(
         None, "type of the rows (experience, sft, dpo); default: the algorithm's"
     )
-    total_epochs: int = core(
-        1, "epochs over the rows of a file; default: buffer.total_epochs", ge=1
+    total_epochs: int = other(
+        1, "epochs over the stored rows; default: buffer.total_epochs", used_by=STORED, ge=1
     )
-    total_steps: int | None = core(
-        None, "train steps over the rows of a file; default: buffer.total_steps", ge=1
+    total_steps: int | None = other(
+        None, "train steps of the run; default: buffer.total_steps", used_by=STORED, ge=1
     )
 
 

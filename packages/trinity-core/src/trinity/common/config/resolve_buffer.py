@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from trinity.common.config.resolve import Resolution
 
 _INPUT = "buffer.explorer_input"
+_LENGTHS = ("total_epochs", "total_steps")
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 
 
@@ -101,9 +102,14 @@ def _resolve_experience_buffer(work: Resolution) -> None:
     if not work.value(f"{_EXPERIENCES}.name"):
         work.fill(f"{_EXPERIENCES}.name", "experience_buffer", origin="default")
     if work.config.mode == "train":
-        for name in ("total_epochs", "total_steps"):
-            value = work.value(f"buffer.{name}")
-            work.default(f"{_EXPERIENCES}.{name}", value, origin=f"buffer.{name}")
+        for path, of_run in ((f"{_EXPERIENCES}.{name}", f"buffer.{name}") for name in _LENGTHS):
+            value = work.value(path)
+            if not work.asked(path):
+                work.fill(path, work.value(of_run), origin=of_run)
+                continue
+            if work.asked(of_run) and work.value(of_run) != value:
+                work.note(f"requested {of_run} {work.value(of_run)}, using {path}: {value}")
+            work.fill(of_run, value, origin=path)
     work.default(
         f"{_EXPERIENCES}.format.enable_thinking",
         work.config.model.enable_thinking,

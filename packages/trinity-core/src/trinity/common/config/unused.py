@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.base import ENGINES, GROUPS, SIDES
+from trinity.common.config.buffer import STORED
 from trinity.common.config.inference_model import InferenceModelConfig, engine_parameters
 from trinity.common.config.paths import fields
 from trinity.common.config.trainer import CRITIC, RANKS, SHARDED, WHOLE
@@ -73,6 +74,8 @@ def _missing_reader(
 
 def _other_reader(work: Resolution, path: str, section: object, *, used_by: str) -> str | None:
     if path in _OF_STANDALONE and work.config.is_standalone:
+        return None
+    if used_by == STORED and path.startswith(_EXPERIENCES) and work.config.mode == "train":
         return None
     if path == "synchronizer.sync_timeout" and not work.config.is_plugin_mode:
         return None  # a run over Ray reads it: nobody knows here whether this is one
