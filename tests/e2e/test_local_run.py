@@ -6,6 +6,7 @@ import json
 
 import pytest
 import trinity
+import yaml
 from trinity.common.config import load_config
 from trinity.extend.registry import Registry
 from trinity.runtime import build
@@ -100,7 +101,8 @@ def test_a_longer_run_goes_on_where_the_shorter_one_ended(config_dict, write_yam
         assert left == pytest.approx(right, abs=1e-5)
 
 
-def test_stages_hand_their_model_on(config_dict, write_yaml, tmp_path) -> None:
+@pytest.mark.parametrize("critic", ["", pytest.param("own", marks=pytest.mark.acceptance)])
+def test_stages_hand_their_model_on(critic, config_dict, write_yaml, tmp_path, tiny_model) -> None:
     messages = tmp_path / "sft.jsonl"
     chat = [{"role": "user", "content": "1 + 1 ="}, {"role": "assistant", "content": "2"}]
     messages.write_text("\n".join(json.dumps({"messages": chat}) for _ in range(8)))
@@ -121,13 +123,18 @@ def test_stages_hand_their_model_on(config_dict, write_yaml, tmp_path) -> None:
         },
     }
     config_dict["stages"] = [sft, {"stage_name": "grpo", "mode": "both"}]
+    if critic:
+        config_dict["model"]["critic_model_path"] = str(tiny_model)
 
     result = trinity.run(load_config(write_yaml(config_dict)), local=True)
 
     assert [stage.status for stage in result.stages] == [RunStatus.FINISHED] * 2
     assert [stage.train_steps for stage in result.stages] == [2, 2]
-    resolved = (result.stages[1].directory / "config.yaml").read_text()
-    assert str(result.stages[0].checkpoint) in resolved
+    resolved = yaml.safe_load((result.stages[1].directory / "config.yaml").read_text())
+    trained = str(result.stages[0].checkpoint / "actor" / "huggingface")
+    assert resolved["model"]["model_path"] == trained
+    assert resolved["explorer"]["rollout_model"]["model_path"] == trained
+    assert resolved["model"]["critic_model_path"] == (str(tiny_model) if critic else trained)
 
 
 def test_bench_evaluates_the_base_model_and_each_checkpoint(config_dict, write_yaml, rows) -> None:

@@ -147,6 +147,8 @@ def _run_stages(
         if checkpoints:  # a stage that only explores or evaluates hands on what it was given
             trained = str(checkpoints[-1] / "actor" / "huggingface")
             config.model.model_path = config.explorer.rollout_model.model_path = trained
+            if config.origins["model.critic_model_path"] == "model.model_path":
+                config.model.critic_model_path = trained
         with environment(config.explorer.env_vars):
             given_stage = config.copied()
             result = run(config, rundir=place, stage=name)
