@@ -83,6 +83,21 @@ def test_an_interrupted_run_trains_each_experience_once(
     assert sampled_in(went_on.directory) == read_history(went_on.directory)
 
 
+@pytest.mark.acceptance
+def test_a_larger_batch_is_refused_with_the_length_that_explores_the_rest(config_dict, run) -> None:
+    config_dict["buffer"] |= {"batch_size": 1}
+    run(config_dict | {"trainer": {"total_steps": 3}})
+    config_dict["buffer"] |= {"batch_size": 4}
+    told = r"5 tasks are left, 2 steps of 4.* buffer\.total_steps to the steps .* and those 2"
+    with pytest.raises(CheckpointError, match=told):
+        run(config_dict)
+    config_dict["buffer"] |= {"total_steps": 3 + 2}
+
+    went_on = run(config_dict)
+
+    assert (went_on.status, went_on.stages[0].explore_steps) == (RunStatus.FINISHED, 5)
+
+
 def sampled_in(directory):
     """Return the ids of the samples of each step, as they are kept for people."""
     places = places_of(directory)

@@ -10,7 +10,7 @@ from trinity.buffer.selectors import SequentialSelector, ShuffleSelector
 from trinity.buffer.task_source import TaskSource, build_evaluation_sets
 from trinity.common.config import Config, DataSelectorConfig, TasksetConfig
 from trinity.common.ports import RowValues
-from trinity.errors import DataError
+from trinity.errors import CheckpointError, DataError
 
 
 def a_set(tmp_path, name, num_rows, *, selector="sequential", seed=None, **fields) -> TasksetConfig:
@@ -142,6 +142,37 @@ def test_evaluation_sets_have_repeats_of_their_own(tmp_path):
 def test_selectors_wrap_around():
     assert SequentialSelector(3).get_indices(7) == [0, 1, 2, 0, 1, 2, 0]
     assert sorted(ShuffleSelector(3, seed=1).get_indices(6)) == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_larger_batch_that_would_leave_tasks_out_is_refused_when_a_run_goes_on(tmp_path):
+    section = a_set(tmp_path, "a", 16)
+    before = TaskSource(a_config(section, batch_size=1))
+    for _ in range(6):
+        before.read(1)
+    state = json.loads(json.dumps(before.state_dict()))
+
+    told = r"buffer\.batch_size 1, and now it is 4.* 10 tasks are left, 3 steps of 4"
+    with pytest.raises(CheckpointError, match=told):
+        TaskSource(a_config(section, batch_size=4)).load_state_dict(state)
+
+
+def test_another_batch_that_leaves_no_task_out_goes_on(tmp_path):
+    section = a_set(tmp_path, "a", 16)
+    before = TaskSource(a_config(section, batch_size=4))
+    before.read(4)
+    early = before.state_dict()
+    before.read(12)
+    of_an_older_version = {k: v for k, v in early.items() if k != "batch_size"}
+
+    for state, now in (
+        (early, {"batch_size": 2}),
+        (early, {"batch_size": 8, "steps": 5}),
+        (before.state_dict(), {"batch_size": 8}),
+        (of_an_older_version, {"batch_size": 8}),
+    ):
+        source = TaskSource(a_config(section, **now))
+        source.load_state_dict(state)
+        assert source.state_dict()["position"] == state["position"]
 
 
 class Remembers(SequentialSelector):

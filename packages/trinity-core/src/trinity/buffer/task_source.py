@@ -11,7 +11,7 @@ from trinity.buffer.row_checks import check_rows
 from trinity.buffer.row_files import load_rows
 from trinity.common.value_checks import without_end
 from trinity.common.workflows import Task
-from trinity.errors import DataError
+from trinity.errors import CheckpointError, DataError
 from trinity.extend import KINDS, get_manager
 
 if TYPE_CHECKING:
@@ -190,11 +190,25 @@ class TaskSource:
         """Return the position in the epochs, and that of each selector."""
         return {
             "position": self._position,
+            "batch_size": self._batch_size,
             "selectors": [selector.state_dict() for selector in self._selectors],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position."""
+        """Go on from a position.
+
+        Raises:
+            CheckpointError: the run would end before its tasks do: it counts steps, not tasks.
+        """
+        left = self._num_tasks - state["position"]
+        then, now = state.get("batch_size", 0), self._batch_size
+        if self._total_steps is None and 0 < then < now and left > 0:
+            raise CheckpointError(
+                f"the checkpoint was made with buffer.batch_size {then}, and now it is {now}: "
+                f"{left} tasks are left, {-(-left // now)} steps of {now}, and the steps made so "
+                f"far would count as {now} tasks each. Set it back; or set buffer.total_steps to "
+                f"the steps that were made and those {-(-left // now)}."
+            )
         self._position = state["position"]
         for selector, own in zip(self._selectors, state["selectors"], strict=True):
             selector.load_state_dict(own)
