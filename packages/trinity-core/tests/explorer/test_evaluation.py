@@ -96,6 +96,28 @@ def test_a_failed_run_is_left_out_and_counted(world):
     assert metrics["eval/held_out/failed_runs"] == 1.0
 
 
+def test_a_call_that_fails_for_all_runs_of_a_task_counts_as_all_of_them(world):
+    class Together(Scores):
+        can_repeat = True
+
+        def run(self):
+            if None in self.task.raw_task["rewards"]:
+                raise EnvError("no")
+            return [Experience(tokens=[1, 2], reward=r) for r in self.task.raw_task["rewards"]]
+
+    @dataclass
+    class Set(Evaluation):
+        def tasks(self):
+            return [replace(task, workflow=Together) for task in super().tasks()]
+
+    sets = [Set([[1.0, None, 1.0], [0.0, 0.0, 0.0]])]
+
+    metrics = world(evaluation_sets=sets, max_failed_ratio=1.0).explorer.evaluate(0)
+
+    assert metrics["eval/held_out/failed_runs"] == 3.0
+    assert metrics["eval/held_out/num_tasks"] == 2.0
+
+
 def test_too_many_failed_runs_stop_the_evaluation(world):
     explorer = world(evaluation_sets=[Evaluation([[None, None]])]).explorer
     with pytest.raises(RunFailedError, match="2 of 2 rollouts failed"):

@@ -68,6 +68,26 @@ def test_what_went_well_the_second_time_is_counted_and_told_once(world, caplog, 
     golden(re.sub(rf"{re.escape(__file__)}:\d+", "<TEST>:<LINE>", text), "runs_made_again")
 
 
+def test_a_call_that_makes_several_rollouts_counts_as_so_many(world) -> None:
+    attempts = []
+
+    class Together(Good):
+        can_repeat = True
+
+        def set_repeat_times(self, repeat_times, run_id_base):
+            self.repeat_times, self.run_id_base = repeat_times, run_id_base
+
+        def run(self):
+            attempts.append(1)
+            if len(attempts) == 1:
+                raise EnvError("the shop is closed")
+            return [Good.run(self)[0] for _ in range(self.repeat_times)]
+
+    metrics = world(a_task(workflow=Together, repeat_times=3), max_retry_times=1).step().metrics
+
+    assert metrics["rollout/retried_runs"] == metrics["rollout/retried_runs/env_error"] == 3.0
+
+
 def test_a_run_that_was_left_behind_asks_the_engine_no_more(world) -> None:
     goes_on, ended, errors = threading.Event(), threading.Event(), []
 

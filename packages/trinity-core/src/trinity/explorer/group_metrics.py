@@ -264,7 +264,7 @@ def evaluation_metrics(
     ``mean``, ``std``, ``max`` and ``min`` over all runs.
     """
     metrics: Metrics = {
-        f"{prefix}/failed_runs": float(sum(r.failure is not None for r in results)),
+        f"{prefix}/failed_runs": float(sum(r.request.num_runs for r in results if r.failure)),
         f"{prefix}/num_tasks": float(len({r.request.key.task for r in results})),
     }
     for name, by_task in _by_metric_and_task(results).items():
