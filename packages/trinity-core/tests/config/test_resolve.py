@@ -329,6 +329,26 @@ def test_the_published_trainer_means_our_own_and_is_noted_when_asked(a_run, cpu)
     ]
 
 
+def test_the_address_of_ray_is_not_called_unused_and_what_nobody_reads_is(a_run, cpu) -> None:
+    config = resolved(
+        a_run(),
+        cpu,
+        "cluster.ray_address=10.0.0.1:6379",
+        "ray_namespace=mine",
+        "log.group_by_node=true",
+        "monitor.enable_ray_timeline=true",
+        "explorer.runner_prepare_concurrency=2",
+        "explorer.runner_prepare_max_retries=5",
+    )
+
+    assert config.notes == [
+        "not used in this run, read only by older versions: ray_namespace, "
+        "explorer.runner_prepare_concurrency, explorer.runner_prepare_max_retries, "
+        "monitor.enable_ray_timeline, log.group_by_node",
+        "read only by runs on Ray: cluster.ray_address",
+    ]
+
+
 def test_what_only_other_parts_read_is_listed_once_as_not_used(a_run, cpu) -> None:
     config = resolved(
         a_run(),

@@ -41,7 +41,7 @@ class Config(StrictModel):
     group: str = core("", "second folder of the run directory, if any")
     name: str = core("rft", "last folder of the run directory")
     checkpoint_root_dir: str = core("", "folder of all run directories; default: ./checkpoints")
-    ray_namespace: str = other("", "Ray namespace of the run's actors", used_by="runs on Ray")
+    ray_namespace: str = other("", "Ray namespace of the run's actors", used_by="older versions")
     continue_from_checkpoint: bool = core(
         True, "continue a stopped run of this name; false: start a new run beside it"
     )

@@ -15,7 +15,7 @@ from trinity.common.config.base import (
 )
 from trinity.common.config.inference_model import InferenceModelConfig
 
-_RAY, _SERVE = "runs on Ray", "mode serve"
+_SERVE = "mode serve"
 _ASYNC = "sync style fully_async"
 _AHEAD = "sync styles other than fixed"
 
@@ -52,10 +52,10 @@ class ExplorerConfig(StrictModel):
     name: str = core("explorer", "name of the explorer")
     runner_per_model: int = machine(8, "concurrent rollouts per engine", ge=1)
     runner_prepare_concurrency: int = other(
-        8, "rollout workers started at the same time", used_by=_RAY, ge=1
+        8, "rollout workers started at the same time", used_by="older versions", ge=1
     )
     runner_prepare_max_retries: int = other(
-        2, "attempts to start a rollout worker", used_by=_RAY, ge=0
+        2, "attempts to start a rollout worker", used_by="older versions", ge=0
     )
     max_timeout: float = core(1800, "timeout of a task, in seconds", gt=0)
     max_retry_times: int = core(2, "retries of a failed rollout, unless it can never succeed", ge=0)
@@ -77,7 +77,9 @@ class ExplorerConfig(StrictModel):
     auxiliary_models: list[InferenceModelConfig] = core(
         [], "further models (judges, teachers), in the rollout worker's process; never trained"
     )
-    eval_interval: int = core(100, "explore steps between evaluations; 0: no evaluation", ge=0)
+    eval_interval: int = core(
+        100, "explore steps between evaluations; 0: only at the start and the end", ge=0
+    )
     eval_on_startup: bool = core(True, "evaluate the untrained model too")
     bench_on_latest_checkpoint: bool = core(
         False, "mode bench: evaluate only the last checkpoint instead of all"

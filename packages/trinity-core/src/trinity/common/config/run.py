@@ -37,7 +37,7 @@ class LogConfig(StrictModel):
     secrets: list[str] = core(
         [], "names of further settings and environment variables whose values are masked"
     )
-    group_by_node: bool = other(False, "one folder of logs per machine", used_by="runs on Ray")
+    group_by_node: bool = other(False, "one folder of logs per machine", used_by="older versions")
 
 
 class OtherMonitor(StrictModel):
@@ -56,7 +56,7 @@ class MonitorConfig(OtherMonitor):
     sample_interval: int = core(0, "train steps between samples shown as text; 0: never", ge=0)
     num_samples: int = core(8, "number of samples to show", ge=1)
     detailed_stats: bool = core(False, "add standard deviation, minimum and maximum to each mean")
-    enable_ray_timeline: bool = other(False, "write Ray's timeline", used_by="runs on Ray")
+    enable_ray_timeline: bool = other(False, "write Ray's timeline", used_by="older versions")
 
     @model_validator(mode="before")
     @classmethod

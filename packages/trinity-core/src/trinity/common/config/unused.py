@@ -21,9 +21,10 @@ _ASYNC, _AHEAD = "sync style fully_async", "sync styles other than fixed"  # in 
 
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"
 _SHARING = {"fsdp", "fsdp2"}
-# Several GPUs and no number of ranks: only who starts the run knows whether it is over Ray.
+# Only who starts the run knows whether it is over Ray.
 _ALONE = "with --local, where the trainer is one rank"
 _TOGETHER = "over Ray, where ranks on several GPUs share the weights (fsdp2)"
+_OPEN = {_ALONE: "read only", _TOGETHER: "read only", "runs on Ray": "read only by"}
 _OF_STANDALONE = {"synchronizer.sync_timeout", "explorer.max_inflight_batches"}
 _SUPERVISED = {
     "prompt_type",
@@ -50,7 +51,7 @@ def note_unused(work: Resolution) -> None:
         if reader:
             unused.setdefault(reader, []).append(work.config.source.written(path))
     for reader, paths in unused.items():
-        by = "read only" if reader in {_ALONE, _TOGETHER} else "not used in this run, read only by"
+        by = _OPEN.get(reader, "not used in this run, read only by")
         work.note(f"{by} {reader}: {', '.join(paths)}")
 
 
