@@ -125,7 +125,7 @@ def test_what_a_part_says_against_its_arguments_is_said_before_the_run(
 def test_a_group_of_one_is_refused_in_the_trainer_too(checked, name) -> None:
     settings = (f"algorithm.advantage_fn={name}", "algorithm.repeat_times=1")
 
-    assert f"advantage_fn {name} compares the runs of a task" in checked(*settings)
+    assert f"advantage_fn {name} compares the rollouts of a task" in checked(*settings)
 
 
 def test_a_plain_reward_needs_no_group(checked) -> None:

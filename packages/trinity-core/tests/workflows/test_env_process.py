@@ -188,4 +188,4 @@ def test_what_close_raises_is_told_once_and_the_process_ends(process, caplog, is
 
     [record] = caplog.records
     assert "Counter (close) raised RuntimeError: the game cannot be saved" in record.getMessage()
-    assert "No run is lost by it" in record.getMessage()
+    assert "No rollout is lost" in record.getMessage()

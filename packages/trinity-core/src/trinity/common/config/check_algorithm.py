@@ -82,7 +82,7 @@ def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
     return [
         config.source.problem(
             "algorithm.repeat_times",
-            f"is 1, but advantage_fn {name} compares the runs of a task with each other.",
+            f"is 1, but advantage_fn {name} compares the rollouts of a task.",
             "Use 2 or more.",
         )
     ]

@@ -298,7 +298,7 @@ class _Child:
 
 @cache
 def _say_once(text: str) -> None:
-    logger.warning("%s No run is lost by it; what it held may stay open.", text)
+    logger.warning("%s No rollout is lost; its resources may stay open.", text)
 
 
 def _number(pipe: IO[bytes] | None) -> int:

@@ -368,7 +368,7 @@ class CheckpointStore:
             raise CheckpointError(
                 f"the checkpoint of step {step} could not be written to {target}: {reason}. "
                 f"Make room or set checkpoint_root_dir to another disk, then run the same command: "
-                f"it goes on from the last complete checkpoint."
+                f"it continues from the last complete checkpoint."
             ) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -232,7 +232,7 @@ def explained_when_full(directory: Path) -> Iterator[None]:
             raise RunFailedError(
                 f"{path or f'a file of the run in {directory}'} could not be written: "
                 f"{error.strerror}. Make room or set checkpoint_root_dir to another disk, then run "
-                f"the same command: it goes on from the last complete checkpoint."
+                f"the same command: it continues from the last complete checkpoint."
             ) from error
         if not path or not Path(path).absolute().is_relative_to(directory.absolute()):
             raise

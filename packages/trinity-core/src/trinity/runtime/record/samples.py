@@ -77,7 +77,7 @@ class TrainedHistory(Observer):
         except OSError as error:
             raise CheckpointError(
                 f"{self._path} cannot be written: {error.strerror or error}. Make room, then run "
-                f"the same command: it goes on from the last complete checkpoint."
+                f"the same command: it continues from the last complete checkpoint."
             ) from error
 
 
