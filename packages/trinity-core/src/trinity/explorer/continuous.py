@@ -106,7 +106,8 @@ class ContinuousExplorer(Explorer):
         self._shelf = shelf
         self._marks = marks
         self._buffer = rollouts
-        self._most_groups = _most_groups(config, tasks)
+        steps = [tasks.num_steps, *filter(None, [config.trainer.total_steps])]
+        self._most_groups = min(steps) * config.buffer.batch_size  # that are trained
         self._is_endless = config.buffer.total_steps is not None  # there is always another task
         self._num_in_vain, self._num_given_up = 0, 0  # groups in a row; and batches for those
         self._is_out = False  # no more groups begin
@@ -368,9 +369,3 @@ class ContinuousExplorer(Explorer):
     def _name(self, number: int) -> str:
         batch, task = name_of_group(number, batch_size=self._batch_size)
         return f"{batch}/{task}"
-
-
-def _most_groups(config: Config, tasks: TaskReader) -> int:
-    """Return how many groups the steps of the run train at most."""
-    steps = [tasks.num_steps, *filter(None, [config.trainer.total_steps])]
-    return min(steps) * config.buffer.batch_size

@@ -98,7 +98,6 @@ class Scheduler:
 
     @property
     def busy_s(self) -> float:
-        """Return how many seconds the engines have spent on generating."""
         return sum(engine.busy_s for engine in self._engines)
 
     def run(self, requests: Sequence[RolloutRequest]) -> list[RolloutResult]:
@@ -171,7 +170,6 @@ class Scheduler:
                 self._leave(running, cut_short(running.attempt.request))
 
     def where(self, name: Hashable) -> str:
-        """Return which engine answers the requests of this name."""
         with self._changed:
             return self._queues.where(name)
 

@@ -185,23 +185,18 @@ class Rollouts:
             with self._buffer.changed:
                 self._buffer.cancel(step)
                 self._is_out = True
-        return RolloutEnd(
-            step=step,
-            result=result,
-            state=self._state(),
-            began=began,
-            seconds=time.perf_counter() - began,
-        )
+        return self._end(step, began, result=result)
 
     def _evaluated(self, step: int) -> RolloutEnd:
         assert self._parts.explorer is not None
         began = time.perf_counter()
         with boundary(f"the evaluation after step {step}"):
             metrics = self._parts.explorer.evaluate(step)
+        return self._end(step, began, evaluation=metrics)
+
+    def _end(self, step: int, began: float, **what: Any) -> RolloutEnd:  # Any: what it gave
         seconds = time.perf_counter() - began
-        return RolloutEnd(
-            step=step, evaluation=metrics, state=self._state(), began=began, seconds=seconds
-        )
+        return RolloutEnd(step=step, state=self._state(), began=began, seconds=seconds, **what)
 
     def _state(self) -> dict[str, Any]:
         """Return where the explorer stands; once the loop is over, files are another start's."""

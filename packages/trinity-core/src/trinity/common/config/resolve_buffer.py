@@ -99,8 +99,6 @@ def _repeat_as_the_algorithm(work: Resolution, path: str) -> None:
 def _resolve_experience_buffer(work: Resolution) -> None:
     if work.value(_EXPERIENCES) is None:
         work.fill(_EXPERIENCES, ExperienceBufferConfig(), origin="default")
-    if not work.value(f"{_EXPERIENCES}.name"):
-        work.fill(f"{_EXPERIENCES}.name", "experience_buffer", origin="default")
     if work.config.mode == "train":
         for path, of_run in ((f"{_EXPERIENCES}.{name}", f"buffer.{name}") for name in _LENGTHS):
             value = work.value(path)
@@ -110,17 +108,11 @@ def _resolve_experience_buffer(work: Resolution) -> None:
             if work.asked(of_run) and work.value(of_run) != value:
                 work.note(f"requested {of_run} {work.value(of_run)}, using {path}: {value}")
             work.fill(of_run, value, origin=path)
-    work.default(
-        f"{_EXPERIENCES}.format.enable_thinking",
-        work.config.model.enable_thinking,
-        origin="model.enable_thinking",
-    )
-    word, origin = work.schema_type
-    work.default(f"{_EXPERIENCES}.schema_type", word, origin=origin)
-    work.default(f"{_EXPERIENCES}.data_selector.seed", work.config.seed, origin="seed")
+    _resolve_rows(work, _EXPERIENCES, name="experience_buffer", schema_type=work.schema_type)
     _resolve_priority_args(work, f"{_EXPERIENCES}.replay_buffer")
     for name in work.config.buffer.trainer_input.auxiliary_buffers:
-        _resolve_auxiliary_buffer(work, name)
+        path = f"buffer.trainer_input.auxiliary_buffers.{name}"
+        _resolve_rows(work, path, name=name, schema_type=("sft", "default"))
 
 
 def _resolve_priority_args(work: Resolution, path: str) -> None:
@@ -130,11 +122,11 @@ def _resolve_priority_args(work: Resolution, path: str) -> None:
         work.fill(f"{path}.priority_fn_args", {}, origin="its own defaults")
 
 
-def _resolve_auxiliary_buffer(work: Resolution, name: str) -> None:
-    path = f"buffer.trainer_input.auxiliary_buffers.{name}"
+def _resolve_rows(work: Resolution, path: str, *, name: str, schema_type: tuple[str, str]) -> None:
+    """Fill in what a buffer is called and its rows are; ``schema_type``: the type, its origin."""
     if not work.value(f"{path}.name"):
         work.fill(f"{path}.name", name, origin="default")
     thinking = work.config.model.enable_thinking
     work.default(f"{path}.format.enable_thinking", thinking, origin="model.enable_thinking")
-    work.default(f"{path}.schema_type", "sft", origin="default")
+    work.default(f"{path}.schema_type", schema_type[0], origin=schema_type[1])
     work.default(f"{path}.data_selector.seed", work.config.seed, origin="seed")
