@@ -82,3 +82,16 @@ def test_a_log_on_a_full_disk_is_told_once_and_leaves_nothing_at_the_logger(tmp_
     (line,) = said
     assert "trinity.log cannot be written: " in line
     assert "No space left" in line
+
+
+def test_an_error_whose_text_cannot_be_made_is_in_the_log_as_itself(tmp_path) -> None:
+    class UnreadableError(Exception):
+        def __str__(self):
+            raise AttributeError("detail")
+
+    with pytest.raises(UnreadableError), logs_to(tmp_path, level="info", say=print):
+        raise UnreadableError
+
+    (record,) = errors(tmp_path)
+    assert record.text.startswith("the run failed: <exception str() failed>\n")
+    assert "UnreadableError" in record.text

@@ -72,8 +72,8 @@ def test_what_is_barred_is_gone_and_its_share_is_put_back(hold) -> None:
 
     assert masked.exp().tolist() == pytest.approx([0.0, 0.125, 0.125, 0.0])
     # Within the structure each has 1/2, without it 1/8: the allowed ones have 1/4 together.
-    tokens, logprobs, is_ended = held.told(1, [1, 2], [math.log(0.5)] * 2)
-    assert (tokens, is_ended) == ((1, 2), False)
+    tokens, logprobs = held.told(1, [1, 2], [math.log(0.5)] * 2)
+    assert tokens == (1, 2)
     assert logprobs == pytest.approx([math.log(0.125)] * 2)
 
 
@@ -82,7 +82,7 @@ def test_the_share_is_that_at_the_temperature(hold) -> None:
     row = row_for(extra)
     row([], torch.tensor([3.0, 1.0, 1.0, 2.0]).log())  # at 0.5: 9, 1, 1, 4 of 15
 
-    _, (logprob,), _ = held.told(0, [1], [math.log(0.5)])
+    _, (logprob,) = held.told(0, [1], [math.log(0.5)])
 
     assert logprob == pytest.approx(math.log(1 / 15))
 
@@ -93,10 +93,12 @@ def test_what_vllm_calls_raw_is_left_as_it_is(hold) -> None:
     assert held.told(0, [1], [-7.0])[1] == (-7.0,)
 
 
-def test_without_an_end_token_a_reply_ends_with_its_structure(hold) -> None:
+def test_the_end_token_behind_a_structure_stays_in_the_reply_whatever_the_request_says(
+    hold,
+) -> None:
+    """A wrapper takes the last token of an ended reply for its end token."""
     held, _ = hold("raw_logprobs", ignore_eos=True)
-    assert held.told(0, [1, 2, 0], [-1.0, -2.0, -3.0]) == ((1, 2), (-1.0, -2.0), True)
-    assert held.told(0, [1], [-1.0]) == ((1,), (-1.0,), False)
+    assert held.told(0, [1, 2, 0], [-1.0, -2.0, -3.0]) == ((1, 2, 0), (-1.0, -2.0, -3.0))
 
 
 def test_a_reply_that_leads_nowhere_is_an_error(hold) -> None:

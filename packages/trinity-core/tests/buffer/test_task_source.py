@@ -20,10 +20,13 @@ def a_set(tmp_path, name, num_rows, *, selector="sequential", seed=None, **field
     return TasksetConfig(name=name, path=str(path), data_selector=chosen, **fields)
 
 
-def a_config(*sections, batch_size=2, epochs=1, steps=None, repeat_times=1, seed=42) -> Config:
+def a_config(
+    *sections, batch_size=2, epochs=1, steps=None, train_steps=None, repeat_times=1, seed=42
+) -> Config:
     config = Config(seed=seed)
     config.algorithm.repeat_times = repeat_times
     config.buffer.batch_size = batch_size
+    config.trainer.total_steps = train_steps
     config.buffer.total_epochs = epochs
     config.buffer.total_steps = steps
     config.buffer.explorer_input.tasksets = list(sections)
@@ -151,7 +154,9 @@ def test_a_larger_batch_that_would_leave_tasks_out_is_refused_when_a_run_goes_on
         before.read(1)
     state = json.loads(json.dumps(before.state_dict()))
 
-    told = r"buffer\.batch_size 1, and now it is 4.* 10 tasks are left, 3 steps of 4"
+    told = (
+        r"buffer\.batch_size 1, .* is 4: .* at step 4, 6 steps are made, and 10 .*total_steps to 9"
+    )
     with pytest.raises(CheckpointError, match=told):
         TaskSource(a_config(section, batch_size=4)).load_state_dict(state)
 
@@ -166,6 +171,8 @@ def test_another_batch_that_leaves_no_task_out_goes_on(tmp_path):
 
     for state, now in (
         (early, {"batch_size": 2}),
+        (early, {"batch_size": 6}),  # one step of 4 and two of 6: as many as three of 6
+        (early, {"batch_size": 16, "train_steps": 2}),  # which end the run before its tasks
         (early, {"batch_size": 8, "steps": 5}),
         (before.state_dict(), {"batch_size": 8}),
         (of_an_older_version, {"batch_size": 8}),

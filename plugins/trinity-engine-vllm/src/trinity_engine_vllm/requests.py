@@ -96,8 +96,7 @@ def _completion(
     token_ids, logprobs = tuple(output.token_ids), tuple(output.logprobs.logprobs)
     is_ended = output.finish_reason != "length"
     if held is not None:
-        token_ids, logprobs, is_matched = held.told(output.index, token_ids, logprobs)
-        is_ended = is_ended or is_matched
+        token_ids, logprobs = held.told(output.index, token_ids, logprobs)
     if math.isnan(math.fsum(logprobs)):
         raise ModelError(
             f"the model computes NaN with policy version {spans[-1][1]}: training diverged. "

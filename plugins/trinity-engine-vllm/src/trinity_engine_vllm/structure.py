@@ -71,8 +71,8 @@ class Held:
 
     def told(
         self, sample: int, token_ids: Sequence[int], logprobs: Sequence[float]
-    ) -> tuple[tuple[int, ...], tuple[float, ...], bool]:
-        """Return a reply's tokens, their log-probabilities, and whether the structure ended it.
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return a reply's tokens and their log-probabilities.
 
         Args:
             sample: which of the request's.
@@ -84,24 +84,21 @@ class Held:
         """
         if self.fault is not None:
             raise failure(self.fault, "hold the reply to its structure")
-        num, is_ended = self._num_until_the_end(token_ids)
+        self._check(token_ids)
         if self.mode == "processed_logprobs":
             shares = self.shares[self.seed + sample]
-            noted = torch.stack([shares[place] for place in range(num)]).tolist()
+            noted = torch.stack([shares[place] for place in range(len(token_ids))]).tolist()
             logprobs = [told + share for told, share in zip(logprobs, noted, strict=False)]
-        return tuple(token_ids[:num]), tuple(logprobs[:num]), is_ended
+        return tuple(token_ids), tuple(logprobs)
 
-    def _num_until_the_end(self, token_ids: Sequence[int]) -> tuple[int, bool]:
+    def _check(self, token_ids: Sequence[int]) -> None:
         matcher = self.compiled.matcher()
-        for num, token in enumerate(token_ids, start=1):
+        for token in token_ids:
             matcher.consume_token(token)
             if matcher.is_error():
                 raise ModelError(
                     f"the reply cannot continue within its structure: {matcher.get_error()}"
                 )
-            if self.request.ignore_eos and matcher.is_stopped():
-                return num, True  # what comes behind is the end token that vLLM needs
-        return len(token_ids), False
 
 
 class Row:

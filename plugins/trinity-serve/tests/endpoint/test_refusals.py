@@ -194,11 +194,21 @@ def test_health_needs_no_key_and_load_counts_what_is_open(endpoint, asked):
 
 
 @pytest.mark.skipif(find_spec("llguidance") is None, reason="trinity-core[structured]")
-def test_a_forced_call_reads_the_definitions_of_each_tools_own_schema():
+@pytest.mark.parametrize(
+    ("more", "reference"),
+    [
+        ({}, "#/$defs/Item"),
+        ({}, "#item"),
+        ({"$id": "https://example.com/order.json"}, "#/$defs/Item"),
+    ],
+)
+def test_a_forced_call_reads_the_definitions_of_each_tools_own_schema(more, reference):
     def tool(name, type_):
-        items = {"type": "array", "items": {"$ref": "#/$defs/Item"}}
-        item = {"type": "object", "properties": {"name": {"type": type_}}}
+        items = {"type": "array", "items": {"$ref": reference}}
+        item = {"type": "object", "properties": {"name": {"type": type_}}, "$anchor": "item"}
+        own = {key: f"{value}?{name}" for key, value in more.items()}
         schema = {"type": "object", "properties": {"items": items}, "$defs": {"Item": item}}
+        schema = {**own, **schema}
         return {"type": "function", "function": {"name": name, "parameters": schema}}
 
     body = {"tools": [tool("order", "string"), tool("count", "integer")], "tool_choice": "required"}

@@ -134,6 +134,7 @@ class TaskSource:
         self._seed = config.seed
         self._batch_size = config.buffer.batch_size
         self._total_steps = config.buffer.total_steps
+        self._ends_by_tasks = self._total_steps is None and config.trainer.total_steps is None
         self._num_tasks = len(self) * config.buffer.total_epochs
         self._position = 0
         self._kept: tuple[int, list[int]] = (-1, [])
@@ -200,14 +201,16 @@ class TaskSource:
         Raises:
             CheckpointError: the run would end before its tasks do: it counts steps, not tasks.
         """
-        left = self._num_tasks - state["position"]
-        then, now = state.get("batch_size", 0), self._batch_size
-        if self._total_steps is None and 0 < then < now and left > 0:
+        left, then = self._num_tasks - state["position"], state.get("batch_size", 0)
+        made = -(-state["position"] // then) if then else 0
+        needed = made + -(-left // self._batch_size)
+        is_larger = then < self._batch_size and left > 0
+        if self._ends_by_tasks and is_larger and needed > self.num_steps:
             raise CheckpointError(
-                f"the checkpoint was made with buffer.batch_size {then}, and now it is {now}: "
-                f"{left} tasks are left, {-(-left // now)} steps of {now}, and the steps made so "
-                f"far would count as {now} tasks each. Set it back; or set buffer.total_steps to "
-                f"the steps that were made and those {-(-left // now)}."
+                f"the checkpoint was made with buffer.batch_size {then}, and now it is "
+                f"{self._batch_size}: the run would end at step {self.num_steps}, {made} steps are "
+                f"made, and {left} tasks are left. Set it back, or set buffer.total_steps to "
+                f"{needed}."
             )
         self._position = state["position"]
         for selector, own in zip(self._selectors, state["selectors"], strict=True):

@@ -36,13 +36,16 @@ def failed(error: BaseException) -> int:
     if isinstance(error, OSError):
         line = _of_the_system(error)
     from trinity.common.memory import address_space_remark
+    from trinity.common.value_checks import text_of
 
     remark = address_space_remark(error)
     if remark:
-        line = f"{(line or f'{type(error).__name__}: {error}').rstrip('.')}.{remark}"
+        line = f"{(line or f'{type(error).__name__}: {text_of(error)}').rstrip('.')}.{remark}"
     if line:
         return reported(f"Error: {line}", FINDINGS)
-    line = f"Internal error: {type(error).__name__}: {error}. Set TRINITY_DEBUG=1 for more."
+    line = (
+        f"Internal error: {type(error).__name__}: {text_of(error)}. Set TRINITY_DEBUG=1 for more."
+    )
     return reported(line, INTERNAL_ERROR)
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.value_checks import text_of
 from trinity.runtime.determinism import LEAST, Determinism, determinism_of
 from trinity.runtime.observers import counts_of
 from trinity.runtime.record.checkpoint import CheckpointStore
@@ -118,7 +119,7 @@ class StageRecord:
         is_stopped = isinstance(error, KeyboardInterrupt)
         self.status = RunStatus.INTERRUPTED if is_stopped else RunStatus.FAILED
         try:
-            self.end(error=f"{type(error).__name__}: {error}")
+            self.end(error=f"{type(error).__name__}: {text_of(error)}")
         except OSError as full:  # the error itself is what the user must see
             logger.warning("run.json could not be written: %s", full)
 

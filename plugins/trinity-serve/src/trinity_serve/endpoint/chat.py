@@ -186,32 +186,19 @@ def _forced(wanted: Any, tools: tuple[dict[str, Any], ...]) -> Structure:  # Any
     if not chosen:
         known = ", ".join(one["name"] for one in offered) or "none"
         raise bad_field("tool_choice", f"names no tool of this call; it offers {known}.")
-    calls = [_call(one, place=f"#/anyOf/{number}") for number, one in enumerate(chosen)]
+    calls = [_call(one, number) for number, one in enumerate(chosen)]
     return Structure(kind="json_schema", text=json.dumps({"anyOf": calls}))
 
 
-def _call(function: dict[str, Any], *, place: str) -> dict[str, Any]:
+def _call(function: dict[str, Any], number: int) -> dict[str, Any]:
     given = function.get("parameters") or {"type": "object"}
-    arguments = _moved(given, f"{place}/properties/arguments")
+    arguments = {"$id": f"trinity:///tools/{number}", **given}  # its `$ref` begin there
     return {
         "type": "object",
         "properties": {"name": {"const": function["name"]}, "arguments": arguments},
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }
-
-
-def _moved(schema: Any, root: str) -> Any:  # Any: JSON
-    """Return a schema as a part of another: its ``$ref`` begin at the place where it stands."""
-    if isinstance(schema, list):
-        return [_moved(one, root) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    moved = {name: _moved(value, root) for name, value in schema.items()}
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#"):
-        moved["$ref"] = root + reference.removeprefix("#")
-    return moved
 
 
 def sampling_of(body: Mapping[str, Any]) -> dict[str, Any]:

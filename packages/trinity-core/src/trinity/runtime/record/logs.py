@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from trinity.common.secrets import masked
-from trinity.common.value_checks import shortened
+from trinity.common.value_checks import shortened, text_of
 from trinity.explorer.failure import TRACEBACKS
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def logs_to(directory: Path, *, level: str, say: Callable[[str], None]) -> Itera
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        line = " ".join(str(error).split())
-        logging.getLogger(TRACEBACKS).error("%s%s", FAILED, line, exc_info=error)
+        logging.getLogger(TRACEBACKS).error("%s%s", FAILED, text_of(error), exc_info=error)
         raise
     finally:
         logger.setLevel(before[0])
