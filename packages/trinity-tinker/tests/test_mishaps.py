@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -21,7 +22,9 @@ from trinity_tinker.base_model import BaseModel
 from trinity_tinker.expiry import ServiceTimes
 from trinity_tinker.run_scheduler import RunScheduler
 from trinity_tinker.samplers import Samplers
+from trinity_tinker.sampling import Sampling
 from trinity_tinker.server import TinkerServer
+from trinity_tinker.store import Store
 
 NAME, KEY = "Qwen/Tiny", "tml-of-a-test"
 TOKENS = [71, 104, 101, 32, 113]
@@ -481,3 +484,37 @@ def test_other_weights_under_the_name_of_a_base_model_are_refused(
         TinkerServer([other], tmp_path / "data", keys=[KEY])
     TinkerServer([same], tmp_path / "data", keys=[KEY]).close()
     TinkerServer([other], tmp_path / "new", keys=[KEY]).close()
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_sample_that_two_kills_left_without_an_answer_is_not_begun_again(
+    base, tmp_path, make_client, monkeypatch, is_killed
+):
+    begun = threading.Semaphore(0)
+
+    async def never(sampling, request):
+        begun.release()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as without_answers:
+        without_answers.setattr(Sampling, "run", never)
+        if is_killed:
+            without_answers.setattr(Store, "note_end", lambda store: None, raising=False)
+        for turn in range(2):
+            server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+            if not turn:
+                client = make_client(server.base_url)
+                body = {"session_id": client.session(), "sampling_session_seq_id": 0}
+                made = client.post("/create_sampling_session", {**body, "base_model": NAME})
+                request = client.sample(made["sampling_session_id"], 1, TOKENS)
+            assert begun.acquire(timeout=30)
+            server.close()
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+    answer = make_client(server.base_url).answer(request)
+    server.close()
+
+    if is_killed:
+        assert answer.json()["category"] == "server"
+        assert "killed 2 times before this request was answered" in answer.json()["error"]
+    else:
+        assert answer.headers["content-type"] == "application/x-protobuf", answer.text

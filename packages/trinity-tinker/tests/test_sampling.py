@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from trinity_tinker import multi_lora
+from trinity_tinker.prompt_scores import scores_of
+from trinity_tinker.tensors import Cells
 
 NAME = "Qwen/Tiny"
 TOKENS = [71, 104, 101, 32, 113, 117, 105, 99, 107]
@@ -143,3 +146,49 @@ def test_a_run_is_sampled_with_its_weights_as_they_were_saved(client, switches):
     base = client.sample(sampling(client), 1, TOKENS, prompt_logprobs=True)
     untrained = floats(response(client, base).prompt_logprobs)
     assert np.abs(untrained[1:] - expected).max() > 0.1
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_a_long_text_is_scored_in_pieces_as_in_one(plain, temperature):
+    text = [10 + (7 * place) % 300 for place in range(1200)]
+    asked_C = np.array([3, -1, 5] * 1199)
+    rows_C, columns_C = (part.ravel() for part in np.indices((1199, 3)))
+    targets = Cells(values_C=asked_C, rows_C=rows_C, columns_C=columns_C, shape=(1199, 3))
+    num_rows = []
+    head = plain.get_output_embeddings()
+    hook = head.register_forward_hook(lambda *call: num_rows.append(call[2].shape[:-1].numel()))
+    found = scores_of(plain, text, last=1199, temperature=temperature, num_top=4, targets=targets)
+    hook.remove()
+
+    with torch.no_grad():
+        logits = plain(input_ids=torch.tensor([text])).logits[0, :-1]
+    expected = (logits / temperature).log_softmax(-1)
+    own = expected.gather(1, torch.tensor(text[1:])[:, None])[:, 0].numpy()
+    top = expected.topk(4)
+    assert found.own_N == pytest.approx(own, abs=1e-5)
+    assert found.top_NK == pytest.approx(top.values.numpy(), abs=1e-5)
+    chosen = expected.gather(1, torch.from_numpy(found.top_ids_NK).long()).numpy()
+    assert chosen == pytest.approx(found.top_NK, abs=1e-5)
+    values = found.target_C.reshape(1199, 3)
+    assert values[:, [0, 2]] == pytest.approx(expected[:, [3, 5]].numpy(), abs=1e-5)
+    assert (values[:, 1] == 0).all()
+    assert num_rows == [512, 512, 175]
+
+
+def test_no_scores_of_a_long_prompt_are_asked_of_the_head_at_once(client, monkeypatch):
+    num_rows = []
+    whole = multi_lora._AdaptedLinear.forward
+
+    def noting(layer, inputs):
+        if layer._name == "lm_head":
+            num_rows.append(inputs.shape[:-1].numel())
+        return whole(layer, inputs)
+
+    monkeypatch.setattr(multi_lora._AdaptedLinear, "forward", noting)
+    text = [10 + (7 * place) % 300 for place in range(1200)]
+    how = {"prompt_logprobs": True, "topk_prompt_logprobs": 2, "params": {"max_tokens": 1}}
+    found = response(client, client.sample(sampling(client), 1, text, **how))
+
+    assert np.isfinite(floats(found.prompt_logprobs)[1:]).all()
+    assert sum(num_rows) >= 1199
+    assert max(num_rows) == 512

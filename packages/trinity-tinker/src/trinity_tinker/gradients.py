@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 OPTIMIZER_FILE = "optimizer.pt"
 
 
+def policy_of(module: PreTrainedModel) -> Policy:
+    """Return what gives hidden states and logits of a model one after the other, as it is."""
+    return Policy(module, precision="float32")  # no autocast, whatever its weights are
+
+
 class GradientTrainer:
     """Adds up gradients of losses on log-probabilities; for one thread at a time.
 

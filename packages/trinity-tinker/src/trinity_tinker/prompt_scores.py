@@ -1,15 +1,18 @@
 """Log-probabilities of the tokens of a text under the full softmax, the likeliest among them.
 
-L tokens of a text   N tokens that are scored, its last ones   K of them at a place   V vocabulary
+L tokens of a text   N tokens that are scored, its last ones   P of them at once   K at a place
+V vocabulary   C cells of a tensor of given tokens
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from trinity_tinker.gradients import policy_of
 from trinity_tinker.tensors import Cells, bytes_of
 from trinity_tinker.wire import message
 
@@ -20,56 +23,98 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-__all__ = ["EMPTY", "target_logprobs", "token_logprobs", "top_logprobs"]
+__all__ = ["EMPTY", "Scores", "scores_of", "target_logprobs", "token_logprobs", "top_logprobs"]
 
 EMPTY = -99999.0  # in the table of likeliest tokens, where nothing was asked for
+_PIECE = 512  # tokens whose logits exist at once: of a whole text they can fill the memory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Scores:
+    """Log-probabilities of the last tokens of a text, and of others in their places."""
+
+    own_N: NDArray[np.float32]
+    top_ids_NK: NDArray[np.int32]
+    top_NK: NDArray[np.float32]  # of the likeliest
+    target_C: NDArray[np.float32]  # of the given tokens, 0 for -1
+
+    def last(self, count: int) -> Scores:
+        """Return those of so many of the last tokens; the given tokens' stay."""
+        first = len(self.own_N) - count
+        return Scores(
+            own_N=self.own_N[first:],
+            top_ids_NK=self.top_ids_NK[first:],
+            top_NK=self.top_NK[first:],
+            target_C=self.target_C,
+        )
 
 
 @torch.no_grad()
-def logprobs_of(
-    module: PreTrainedModel, tokens: Sequence[int], *, last: int, temperature: float = 1.0
-) -> Tensor:
-    """Return ``[last, V]``: what the model says about each of the last tokens, float32."""
-    ids = torch.tensor([tokens], device=module.device)
-    logits_BNV = module(input_ids=ids, use_cache=False, logits_to_keep=last + 1).logits
-    return (logits_BNV[0, :-1].float() / temperature).log_softmax(-1)
+def scores_of(
+    module: PreTrainedModel,
+    tokens: Sequence[int],
+    *,
+    last: int,
+    temperature: float = 1.0,
+    num_top: int = 0,
+    targets: Cells | None = None,
+) -> Scores:
+    """Return what a model says about the last tokens of a text.
+
+    Args:
+        module: the model.
+        tokens: the text.
+        last: tokens that are scored.
+        temperature: of the softmax.
+        num_top: likeliest tokens of each place.
+        targets: token ids ``[L - 1, K]`` to be scored as well; ``last`` is L - 1.
+    """
+    num_targets = 0 if targets is None else len(targets.values_C)
+    made = _nothing(last, num_top=num_top, num_targets=num_targets)
+    policy = policy_of(module)
+    ids_L = torch.tensor(tokens, device=module.device)
+    states_LD = policy.body(input_ids=ids_L[None], use_cache=False).last_hidden_state[0]
+    before = len(tokens) - 1 - last  # places whose next token is not scored
+    for start in range(0, last, _PIECE):
+        end = min(start + _PIECE, last)
+        logits_PV = policy.logits(states_LD[before + start : before + end]).float()
+        if temperature != 1.0:
+            logits_PV /= temperature
+        logprobs_PV = logits_PV.log_softmax(-1)
+        del logits_PV
+        own_P = ids_L[before + 1 + start : before + 1 + end]
+        made.own_N[start:end] = _numbers(logprobs_PV.gather(1, own_P[:, None])[:, 0])
+        if num_top:
+            top = logprobs_PV.topk(min(num_top, logprobs_PV.shape[1]), dim=1)
+            found = top.indices.shape[1]
+            made.top_ids_NK[start:end, :found] = _numbers(top.indices)
+            made.top_NK[start:end, :found] = _numbers(top.values)
+        if targets is not None:
+            _score_targets(made.target_C, logprobs_PV, targets, start=start)
+    return made
 
 
-def token_logprobs(logprobs_NV: Tensor, tokens: Sequence[int]) -> NDArray[np.float32]:
+def token_logprobs(scores: Scores, *, length: int) -> NDArray[np.float32]:
     """Return ``[L]`` with each token's log-probability, NaN where it was not scored."""
-    values = np.full(len(tokens), np.nan, dtype="<f4")
-    last = len(logprobs_NV)
-    if last:
-        targets_N = torch.tensor(tokens[-last:], device=logprobs_NV.device)
-        values[-last:] = logprobs_NV.gather(1, targets_N[:, None])[:, 0].cpu().numpy()
+    values = np.full(length, np.nan, dtype="<f4")
+    values[length - len(scores.own_N) :] = scores.own_N
     return values
 
 
-def top_logprobs(logprobs_NV: Tensor, *, k: int, length: int) -> Any:
+def top_logprobs(scores: Scores, *, length: int) -> Any:
     """Return a ``TopkLogprobs`` message of ``length`` rows, the last of which were scored."""
-    top = logprobs_NV.topk(min(k, logprobs_NV.shape[1]), dim=1)
+    last, k = scores.top_NK.shape
     ids, values = np.zeros((length, k), dtype="<i4"), np.full((length, k), EMPTY, dtype="<f4")
-    last, found = top.indices.shape
-    if last:
-        ids[-last:, :found] = top.indices.cpu().numpy()
-        values[-last:, :found] = top.values.cpu().numpy()
+    ids[length - last :], values[length - last :] = scores.top_ids_NK, scores.top_NK
     made = message("TopkLogprobs")
     made.token_ids, made.logprobs = ids.tobytes(), values.tobytes()
     made.k, made.length = k, length
     return made
 
 
-def target_logprobs(logprobs_NV: Tensor, targets: Cells) -> Any:
-    """Return a ``Tensor`` message of the targets' layout: their log-probabilities, 0 for -1.
-
-    Args:
-        logprobs_NV: of all tokens but the first.
-        targets: token ids, ``[L - 1, K]``.
-    """
-    is_asked = targets.values_C >= 0
-    rows, ids = targets.rows_C[is_asked], targets.values_C[is_asked]
-    values = np.zeros(len(targets.values_C), dtype="<f4")
-    values[is_asked] = logprobs_NV[torch.from_numpy(rows), torch.from_numpy(ids)].cpu().numpy()
+def target_logprobs(scores: Scores, targets: Cells) -> Any:
+    """Return a ``Tensor`` message of the targets' layout: their log-probabilities, 0 for -1."""
+    values = scores.target_C.astype("<f4")
     made = message("Tensor")
     made.dtype = 1
     made.shape.extend(targets.shape)
@@ -81,3 +126,27 @@ def target_logprobs(logprobs_NV: Tensor, targets: Cells) -> Any:
     else:
         made.dense = values.tobytes()
     return made
+
+
+def _nothing(last: int, *, num_top: int, num_targets: int) -> Scores:
+    return Scores(
+        own_N=np.zeros(last, dtype=np.float32),
+        top_ids_NK=np.zeros((last, num_top), dtype=np.int32),
+        top_NK=np.full((last, num_top), EMPTY, dtype=np.float32),
+        target_C=np.zeros(num_targets, dtype=np.float32),
+    )
+
+
+def _score_targets(
+    into_C: NDArray[np.float32], logprobs_PV: Tensor, targets: Cells, *, start: int
+) -> None:
+    """Fill in the cells whose rows are those of a piece."""
+    ends = np.searchsorted(targets.rows_C, [start, start + len(logprobs_PV)])
+    rows_C, ids_C = (part[slice(*ends)] for part in (targets.rows_C, targets.values_C))
+    is_asked = ids_C >= 0
+    places = (torch.from_numpy(part[is_asked]) for part in (rows_C - start, ids_C))
+    into_C[slice(*ends)][is_asked] = _numbers(logprobs_PV[tuple(places)])
+
+
+def _numbers(values: Tensor) -> NDArray[Any]:
+    return values.cpu().numpy()

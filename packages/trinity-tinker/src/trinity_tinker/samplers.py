@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 from trinity.engines.model import twin_of
@@ -13,7 +13,7 @@ from trinity.errors import ModelError
 
 from trinity_tinker.checkpoints import has_versions, without_version
 from trinity_tinker.multi_lora import Factors, MultiLoRA, read_factors
-from trinity_tinker.prompt_scores import logprobs_of
+from trinity_tinker.prompt_scores import Scores, scores_of
 from trinity_tinker.refusal import Refused
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from torch import Tensor
     from trinity.common.ports import Completion, GenerationRequest
 
     from trinity_tinker.base_model import BaseModel
@@ -69,10 +68,10 @@ class Sampler:
         """Queue a request."""
         return self.sampled.engine.submit(replace(request, adapter=self.adapter))
 
-    def logprobs_of(self, text: Sequence[int], *, last: int, temperature: float = 1.0) -> Tensor:
-        """Return ``[last, V]``: what the model says about each of the last tokens."""
+    def scores_of(self, text: Sequence[int], *, last: int, **wanted: Any) -> Scores:
+        """Return what the model says about the last tokens; ``wanted``: see :func:`scores_of`."""
         with self.sampled.lock, self.sampled.adapters.of_rows([self.adapter]):
-            return logprobs_of(self.sampled.module, text, last=last, temperature=temperature)
+            return scores_of(self.sampled.module, text, last=last, **wanted)
 
 
 class Samplers:

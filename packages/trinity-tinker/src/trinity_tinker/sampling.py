@@ -273,26 +273,25 @@ def _top_sampled(sampler: Sampler, asked: _SampleRequest, completion: Completion
     text = (*asked.generation.prompt_token_ids, *completion.token_ids)
     last = len(completion.token_ids)
     temperature = asked.generation.temperature or 1.0
-    scores = sampler.logprobs_of(text, last=last, temperature=temperature)
-    return top_logprobs(scores, k=asked.top_sampled, length=last)
+    scores = sampler.scores_of(text, last=last, temperature=temperature, num_top=asked.top_sampled)
+    return top_logprobs(scores, length=last)
 
 
 def _add_prompt_scores(made: Any, sampler: Sampler, asked: _SampleRequest) -> None:
     """Add what is asked for of the prompt's own tokens."""
     if not (asked.has_prompt_logprobs or asked.top_prompt or asked.targets is not None):
         return
-    prompt = asked.generation.prompt_token_ids
+    prompt, is_whole = asked.generation.prompt_token_ids, asked.targets is not None
     if len(prompt) < 2:  # its only token has nothing before it
         if asked.has_prompt_logprobs:
             made.prompt_logprobs = np.full(len(prompt), np.nan, dtype="<f4").tobytes()
         return
-    is_whole = asked.targets is not None
-    scores = sampler.logprobs_of(prompt, last=len(prompt) - 1 if is_whole else asked.last)
-    wanted = scores[-asked.last :]
+    last = len(prompt) - 1 if is_whole else asked.last
+    scores = sampler.scores_of(prompt, last=last, num_top=asked.top_prompt, targets=asked.targets)
     if asked.has_prompt_logprobs:
-        made.prompt_logprobs = token_logprobs(wanted, prompt).tobytes()
+        made.prompt_logprobs = token_logprobs(scores.last(asked.last), length=len(prompt)).tobytes()
     if asked.top_prompt:
-        top = top_logprobs(wanted, k=asked.top_prompt, length=len(prompt))
+        top = top_logprobs(scores.last(asked.last), length=len(prompt))
         made.topk_prompt_logprobs.CopyFrom(top)
     if asked.targets is not None:
         made.target_prompt_logprobs.CopyFrom(target_logprobs(scores, asked.targets))

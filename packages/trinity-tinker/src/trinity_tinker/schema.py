@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["FORMAT", "SCHEMA", "UPGRADES"]
 
-FORMAT = 4
+FORMAT = 5
 # Covers what is shown of all requests: their rows hold bodies, which nobody wants to read past.
 _LISTED = """
 CREATE INDEX listed ON requests (made, scope, seq, kind, finished, form, retrieved, summary);
@@ -45,10 +45,13 @@ FROM requests GROUP BY place, kind;
     for scope in ("scope", "''")
 )
 _SUMMARY = "ALTER TABLE requests ADD COLUMN summary TEXT;"
+# Kills of the server that a request outlived without a result.
+_KILLS = "ALTER TABLE requests ADD COLUMN kills INTEGER NOT NULL DEFAULT 0;"
 UPGRADES = {
-    1: _SUMMARY + _LISTED + _BASES + _COUNTS + _COUNTED,
-    2: _BASES + _COUNTS + _COUNTED,
-    3: _COUNTS + _COUNTED,
+    1: _SUMMARY + _LISTED + _BASES + _COUNTS + _COUNTED + _KILLS,
+    2: _BASES + _COUNTS + _COUNTED + _KILLS,
+    3: _COUNTS + _COUNTED + _KILLS,
+    4: _KILLS,
 }
 SCHEMA = (
     """
@@ -83,4 +86,5 @@ CREATE TABLE checkpoints (
     + _LISTED
     + _BASES
     + _COUNTS
+    + _KILLS
 )

@@ -33,6 +33,11 @@ __all__ = ["Service"]
 
 logger = logging.getLogger("trinity.tinker")
 
+_MOST_KILLS = 2  # that a request for samples outlives: it may be what the server died of
+_KILLED = (
+    f"the server was killed {_MOST_KILLS} times before this request was answered, so it is not "
+    f"begun again. If memory runs out, ask for fewer samples or a shorter text; else send it again."
+)
 _NUMBERS = range(2**31)  # of requests, runs and samplers
 
 
@@ -71,6 +76,9 @@ class Service:
         self._scheduler = RunScheduler(
             self._train, give_up=self._give_up, next_seq=store.next_seq, gap_s=times.gap_s
         )
+        for request in store.note_kill(kind="sample", most=_MOST_KILLS):
+            logger.error("sample %d of %s is given up: %s", request.seq, request.scope, _KILLED)
+            store.finish(request, refusal_result(_KILLED, category="server"), keeps_body=False)
         for request in store.unfinished():
             self._begin(request)
 
@@ -80,6 +88,10 @@ class Service:
             task.cancel()
         await asyncio.to_thread(self._scheduler.close)
         await asyncio.to_thread(self._sampling.close)
+        try:
+            self.store.note_end()
+        except sqlite3.Error as error:
+            logger.warning("the next start takes this end for a kill: %s", error)
         self.store.close()
 
     def create_session(self, raw: bytes, *, owner: str, call: str) -> str:

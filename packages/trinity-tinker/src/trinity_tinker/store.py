@@ -168,6 +168,21 @@ class Store:
         found = self.rows("SELECT * FROM requests WHERE finished IS NULL ORDER BY made, seq")
         return [request_of(row) for row in found]
 
+    def note_kill(self, *, kind: str, most: int) -> list[Request]:
+        """Note at a start that what has no result outlived a kill, unless there was an end.
+
+        Returns:
+            The requests of a kind that outlived so many.
+        """
+        where = "finished IS NULL AND kind = ?"
+        self.write(f"UPDATE requests SET kills = kills + 1 WHERE {where}", kind)
+        found = self.rows(f"SELECT * FROM requests WHERE {where} AND kills >= ?", kind, most)
+        return [request_of(row) for row in found]
+
+    def note_end(self) -> None:
+        """Note that the server ends by itself: the next start follows no kill."""
+        self.write("UPDATE requests SET kills = -1 WHERE finished IS NULL")
+
     def gradients_since(self, model: str, *, seq: int, before: int) -> list[Request]:
         """Return the passes of a run after its state, whose gradients are no longer in memory."""
         found = self.rows(
