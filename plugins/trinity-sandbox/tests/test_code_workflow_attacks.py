@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -43,11 +45,12 @@ class Pair:
 def double(x):
     assert __name__ == "__main__" and sys.argv == ["program.py"]
     assert open(__file__).readline().startswith("from __future__")
+    assert sys._getframe().f_code.co_filename == __file__  # of tracebacks
     assert isinstance(pickle.loads(pickle.dumps(Pair())), Pair)
     return 2 * x
 """
 
-
+RECURSES = "def depth(n):\n    return n if n == 0 else 1 + depth(n - 1)\n"
 DOUBLES = "n = int(input())\nprint(2 * n)\n"
 
 
@@ -64,6 +67,21 @@ def test_a_program_that_is_right_earns_its_reward_and_runs_as_by_itself() -> Non
     assert reward_of(RIGHT) == 1.0
     assert reward_of(BY_ITSELF) == 1.0
     assert reward_of(f"{BY_ITSELF}{DOUBLES}double(n)\n", {"stdin": "3", "stdout": "6"}) == 1.0
+
+
+def test_a_program_may_recurse_as_deep_as_by_itself(tmp_path) -> None:
+    file = tmp_path / "program.py"
+
+    def runs_by_itself(depth: int) -> bool:
+        file.write_text(f"{RECURSES}depth({depth})\n")
+        command = [sys.executable, "-ISB", file]
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+    depth = max(filter(runs_by_itself, range(996, 1001)))
+
+    printed = {"stdin": "", "stdout": str(depth)}
+    assert reward_of(f"{RECURSES}print(depth({depth}))\n", printed) == 1.0
+    assert reward_of(RECURSES, f"assert depth({depth}) == {depth}") == 1.0
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,13 @@ _TEST = """\
 def test(case, word):
     import os, site, sys
     names, run, write, process, first = globals(), exec, os.write, os.getpid, os.getpid()
+    sys.argv[0], names["__file__"] = "program.py", os.path.abspath("program.py")
     with open("program.py", "rb") as file:
-        program = compile(file.read(), "program.py", "exec")
+        program = compile(file.read(), names["__file__"], "exec")
     os.unlink("test.py")
     del names["test"]
     site.setquit()  # python -S leaves exit and quit out
-    sys.argv[0], names["__file__"] = "program.py", os.path.abspath("program.py")
+    sys.setrecursionlimit(sys.getrecursionlimit() + 3)  # frames of this file, test, exec
     run(program, names)
     run(case, names)
     if word and process() == first:
