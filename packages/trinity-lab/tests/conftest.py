@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 METRIC = "eval/held_out/reward/mean@2"
+HELD_OUT = {"path": "/data/held_out.jsonl"}
 
 
 @pytest.fixture
@@ -39,14 +40,20 @@ def a_run(tmp_path: Path) -> Callable[..., Path]:
         seed: int = 0,
         status: str = "finished",
         tasks: Sequence[float | None] = (),
+        held_out: Mapping[str, str] = HELD_OUT,
+        root: str = "",
         first_token: int = 1,
         **settings: Any,
     ) -> Path:
-        folder = tmp_path / name
-        folder.mkdir()
+        folder = tmp_path / root / name
+        folder.mkdir(parents=True)
         record = {"status": status, "evaluation": {METRIC: value}}
         (folder / "run.json").write_text(json.dumps(record))
         config = {"name": name, "seed": seed, "algorithm": settings, "path": f"runs/{name}/x"}
+        sets = [{"name": "other", "path": "/other"}, {"name": "held_out", **held_out}]
+        config["buffer"] = {"explorer_input": {"eval_tasksets": sets}}
+        if root:
+            config |= {"project": "", "checkpoint_root_dir": f"./{Path(root).name}"}
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         if tasks:
             write_evaluation(folder, tasks, first_token=first_token)

@@ -7,12 +7,8 @@ import re
 
 import pytest
 import yaml
-from trinity.common.experience import EID
-from trinity.runtime.record.evaluation_samples import EvaluationLog
 from trinity.runtime.record.rundir import with_stages
-from trinity_lab.outcomes import read_outcome
 from trinity_lab.run_folders import runs_inside
-from trinity_testing.builders import an_experience
 
 from .conftest import METRIC, write_origins
 
@@ -127,80 +123,6 @@ def test_arms_far_apart_are_distinguishable(call, a_run) -> None:
     assert pair["p"] == pytest.approx(2 / 252)
     assert pair["is_distinguishable"]
     assert pair["interval"] == pytest.approx([0.283, 0.317], abs=0.005)
-
-
-def test_several_groups_of_a_task_are_one_task_whose_last_row_counts(a_run) -> None:
-    """As the run's own metric has it; agents with adapters of their own have a group each."""
-    folder = a_run("a", 0.5)
-    rows = [
-        an_experience(reward=reward, eid=EID(batch="eval", task=f"{task}-{agent}", run=run))
-        for task in range(2)
-        for run in range(2)
-        for agent, reward in (("solver", 9.0), ("checker", float(run)))
-    ]
-    EvaluationLog(folder, limit=10**6, is_bench=False).evaluated(4, "held_out", rows)
-
-    tasks = read_outcome(folder).tasks
-    assert {number: value for (number, _), value in tasks.items()} == {"0": 0.5, "1": 0.5}
-
-
-def test_runs_on_the_same_tasks_are_paired(call, a_run) -> None:
-    tasks = [0.1, 0.5, 0.9, 0.3]
-    runs = [
-        a_run("a", 0.45, policy_loss_fn="ppo", tasks=tasks),
-        a_run("b", 0.55, policy_loss_fn="gspo", tasks=[value + 0.1 for value in tasks]),
-    ]
-
-    found = json.loads(call("compare", *runs, "--json").stdout)
-    said = call("compare", *runs).stdout
-
-    [pair] = found["differences"]
-    assert pair["p_tasks"] == pytest.approx(2 / 16)  # the four signs alike
-    assert pair["p"] == 1.0
-    assert not pair["is_distinguishable"]
-    assert "it says nothing about other seeds" in said
-    assert "one seed says nothing about the spread of seeds" in said
-
-
-def test_tasks_of_other_prompts_are_not_paired_and_the_note_counts_them(call, a_run) -> None:
-    """Half of a file and the other half have the same numbers."""
-    values = [0.1, 0.5, 0.9, 0.3]
-    halves = [
-        a_run("a", 0.45, policy_loss_fn="ppo", tasks=values),
-        a_run("b", 0.55, policy_loss_fn="gspo", tasks=[v + 0.1 for v in values], first_token=9),
-    ]
-
-    found = json.loads(call("compare", *halves, "--json").stdout)
-    said = call("compare", *halves).stdout
-
-    [pair] = found["differences"]
-    assert (pair["num_tasks"], pair["p_tasks"]) == (0, None)
-    assert "on these tasks" not in said
-    note = (
-        "note: 4 of 4 tasks are not the same in all runs (another prompt, or no rollout); two arms "
-        "are paired over those that are"
-    )
-    assert note in said
-    assert found["notes"] == [note]
-
-
-def test_a_mean_lies_in_its_interval_where_a_run_has_fewer_tasks(call, a_run) -> None:
-    runs = [
-        a_run("a", 0.5, tasks=[1.0, 0.0]),
-        a_run("b", 1.0, seed=1, tasks=[1.0, None]),
-        a_run("c", 0.2, policy_loss_fn="gspo", tasks=[0.2, 0.2]),
-        a_run("d", 0.3, policy_loss_fn="gspo", seed=1, tasks=[0.3, 0.3]),
-    ]
-
-    found = json.loads(call("compare", *runs, "--json").stdout)
-
-    arm, (pair,) = found["arms"][0], found["differences"]
-    assert arm["mean"] == 0.75
-    assert arm["interval"] == pytest.approx([0.0, 1.0])
-    assert pair["num_tasks"] == 1
-    assert pair["interval"][0] <= pair["value"] <= pair["interval"][1]
-    assert found["notes"][0].startswith("note: 1 of 2 tasks are not the same in all runs")
-    assert ", 1 to 2 tasks;" in call("compare", *runs).stdout
 
 
 @pytest.mark.parametrize("command", ["compare", "export", "eval", "rescore"])

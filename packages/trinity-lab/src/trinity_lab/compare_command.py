@@ -42,15 +42,11 @@ def compare(
     Prints each arm's mean with a 95 % interval, tests each pair of arms, and estimates how many
     seeds it would take to detect the difference.
     """
-    from trinity_lab.comparison import arms_of, differences_of, tasks_left_out
+    from trinity_lab.comparison import arms_of, differences_of, with_comparable_tasks
 
-    outcomes, notes = _outcomes(runs, metric=metric, unfinished=unfinished)
-    num_left_out, num_tasks = tasks_left_out(outcomes)
-    if num_left_out:
-        notes.append(
-            f"note: {num_left_out} of {num_tasks} tasks are not the same in all runs (another "
-            f"prompt, or no rollout); two arms are paired over those that are"
-        )
+    found, notes = _outcomes(runs, metric=metric, unfinished=unfinished)
+    outcomes, notes_of_tasks = with_comparable_tasks(found)
+    notes += notes_of_tasks
     arms = arms_of(outcomes)
     differences = differences_of(arms)
     if as_json:

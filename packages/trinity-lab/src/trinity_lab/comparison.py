@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ class Difference:
         value: mean of the second less mean of the first.
         interval: of it, of seeds and tasks drawn again; None: there is one run an arm.
         p: of a permutation test over runs, corrected for the number of pairs (Holm).
-        num_tasks: that all runs of both arms have, with the same prompt.
+        num_tasks: that all runs of both arms have, of the same file.
         p_tasks: of a paired test over these; None: there are none.
         needed: the seeds that such a difference needs; None: nobody knows.
         smallest_p: that so many seeds can give.
@@ -152,7 +152,30 @@ def differences_of(arms: Sequence[Arm]) -> list[Difference]:
     ]
 
 
-def tasks_left_out(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+def with_comparable_tasks(outcomes: Sequence[Outcome]) -> tuple[list[Outcome], list[str]]:
+    """Return the runs with tasks that can be paired, and notes of those that cannot."""
+    unknown = [str(run.directory) for run in outcomes if any(not file for _, file in run.tasks)]
+    notes = []
+    if unknown:
+        notes.append(
+            f"note: config.yaml does not say which file the tasks are of in {', '.join(unknown)}; "
+            f"tasks are paired by their numbers alone"
+        )
+        outcomes = [
+            replace(one, tasks={(number, ""): value for (number, _), value in one.tasks.items()})
+            for one in outcomes
+        ]
+    num_left_out, num_tasks = _tasks_left_out(outcomes)
+    if num_left_out:
+        notes.append(
+            f"note: {num_left_out} of {num_tasks} tasks are not the same in all runs (another "
+            f"path, split or subset_name of the evaluation set, or no rollout); two arms are "
+            f"paired over those that are"
+        )
+    return list(outcomes), notes
+
+
+def _tasks_left_out(outcomes: Sequence[Outcome]) -> tuple[int, int]:
     """Return how many tasks are not the same in all runs that kept theirs, and of how many."""
     kept = [set(run.tasks) for run in outcomes if run.tasks]
     if not kept:
@@ -223,7 +246,7 @@ def _all_tasks(runs: Sequence[Outcome]) -> tuple[TaskKey, ...]:
 
 
 def _common_tasks(runs: Sequence[Outcome]) -> tuple[TaskKey, ...]:
-    """Return the tasks that each run has: the same number with the same prompt."""
+    """Return the tasks that each run has: the same number of the same file."""
     return _in_order(set.intersection(*(set(run.tasks) for run in runs)))
 
 

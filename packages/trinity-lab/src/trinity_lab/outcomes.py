@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from trinity.common.config.load import ORIGINS
+from trinity.common.config.model import is_hub_id
 from trinity.common.config.paths import leaves
 from trinity.errors import ConfigError, DataError, unknown_name
 from trinity.monitor.jsonl import read_metrics
 from trinity.runtime.record.evaluation_samples import evaluation_files
 from trinity.runtime.record.rundir import with_stages
-from trinity.runtime.record.sample_files import find_blocks, read_rows, read_step
+from trinity.runtime.record.sample_files import find_blocks, read_rows
 
 from trinity_lab.run_folders import holds_run, runs_inside
 from trinity_lab.sweep_files import read_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from trinity.runtime.record.evaluation_samples import EvaluationFile
 
-TaskKey = tuple[str, str]  # its number in the evaluation, and a digest of its prompt
+TaskKey = tuple[str, str]  # its number in the evaluation, and what names its file; "": not known
 _OF_A_SET = re.compile(r"(?:eval|bench)/(?P<set>.+)/(?P<name>[^@]+)/mean@\d+$")
+_SET_NAME = re.compile(r"buffer\.explorer_input\.eval_tasksets\.\d+\.name")
+_DATA_FILES = {".jsonl", ".json", ".parquet", ".csv"}
 # Origins of settings that somebody wrote: in a file, with --set, in a program.
 _WRITTEN = re.compile(r".+:\d+|command line|Python")
 NUM_LAST = 10  # lines of metrics.jsonl that stand for a training metric
@@ -86,7 +89,7 @@ def read_outcome(directory: Path, *, metric: str = "") -> Outcome:
     evaluation = status["evaluation"]
     metric = metric or _reward_of(evaluation, directory)
     if metric in evaluation:
-        value, tasks = float(evaluation[metric]), _tasks(directory, metric)
+        value, tasks = float(evaluation[metric]), _tasks(directory, metric, settings)
     else:
         value, tasks = _last_steps(directory, metric, evaluation), {}
     seed = settings.get("seed")
@@ -233,7 +236,7 @@ def _last_steps(directory: Path, metric: str, evaluation: Mapping[str, float]) -
     raise ConfigError(f"{directory}: {listed}")
 
 
-def _tasks(directory: Path, metric: str) -> dict[TaskKey, float]:
+def _tasks(directory: Path, metric: str, settings: Mapping[str, Any]) -> dict[TaskKey, float]:
     """Return the mean of each task in the last evaluation; {}: its rollouts were not kept."""
     found = _OF_A_SET.match(metric)
     if found is None:
@@ -243,20 +246,34 @@ def _tasks(directory: Path, metric: str) -> dict[TaskKey, float]:
         return {}
     try:
         by_task = rewards_of_tasks(files[-1], name=found["name"])
-        prompts = _prompts_of_tasks(files[-1])
     except (DataError, OSError):
         return {}
-    return {(task, prompts[task]): fmean(values) for task, values in by_task.items()}
+    file = _file_of(found["set"], settings, directory)
+    return {(task, file): fmean(values) for task, values in by_task.items()}
 
 
-def _prompts_of_tasks(file: EvaluationFile) -> dict[str, str]:
-    """Return a digest of the prompt of each task's first row, by the task's number."""
-    firsts: dict[str, tuple[tuple[str, int, int], str]] = {}
-    for place in find_blocks(file.path)[0]:
-        for one in read_step(place):
-            _, group, run, step, *_ = one.eid.split("/")
-            tokens = one.tokens[: one.prompt_length].tobytes()
-            own = (group, int(run), int(step)), hashlib.sha256(tokens).hexdigest()
-            task = group.partition("-")[0]
-            firsts[task] = min(own, firsts.get(task, own))
-    return {task: digest for task, (_, digest) in firsts.items()}
+def _file_of(name: str, settings: Mapping[str, Any], directory: Path) -> str:
+    """Return what names the rows of an evaluation set; "": the settings do not say."""
+    named = [key for key, value in settings.items() if value == name and _SET_NAME.fullmatch(key)]
+    if not named:
+        return ""
+    taskset = named[0].removesuffix(".name")
+    path, *part = (settings.get(f"{taskset}.{key}") for key in ("path", "split", "subset_name"))
+    if not isinstance(path, str):
+        return ""
+    return json.dumps([_whole(path, _working_directory(directory, settings)), *part])
+
+
+def _whole(path: str, folder: Path) -> str:
+    """Return a path as the run took it: an id of the hub and an address stay as they are."""
+    full = os.path.abspath(folder / path)
+    is_id = is_hub_id(path) and Path(path).suffix not in _DATA_FILES and not os.path.exists(full)
+    return path if is_id or "://" in path or "${" in path else full
+
+
+def _working_directory(directory: Path, settings: Mapping[str, Any]) -> Path:
+    """Return where a run was started, by its place below it; here, if that does not say."""
+    names = (str(settings.get(key) or "") for key in ("project", "group", "name"))
+    own = Path(str(settings.get("checkpoint_root_dir") or "checkpoints"), *names).parts
+    whole = Path(os.path.abspath(directory)).parts
+    return Path(*whole[: -len(own)]) if whole[-len(own) :] == own else Path()
