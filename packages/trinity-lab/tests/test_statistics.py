@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
+
 import numpy as np
 import pytest
 from trinity_lab.statistics import (
@@ -55,6 +57,39 @@ def test_a_p_does_not_depend_on_the_unit_of_the_values(scale) -> None:
 
         assert p_of_labels(a[:4] * scale, a[4:] * scale) == of_labels >= smallest_p(4, 4)
         assert p_of_signs((a - 1.2) * scale) == of_signs
+
+
+@pytest.mark.parametrize("offset", [0, 10**4, 10**9])
+@pytest.mark.parametrize("size", [1, 3, 4, 6])
+def test_a_p_is_that_of_exact_arithmetic(offset, size) -> None:
+    """Of values with one decimal, many of whose differences are equal."""
+    source = np.random.default_rng(size)
+    for tenths in source.integers(1, 30, (20, 8)).tolist():
+        values = [offset + one / 10 for one in tenths]
+
+        assert p_of_labels(values[:size], values[size:]) == exact_p_of_labels(tenths, size)
+        tenths[0] += 10 * offset
+        assert p_of_signs([one / 10 for one in tenths]) == exact_p_of_signs(tenths)
+
+
+def exact_p_of_labels(values: list[int], size: int) -> float:
+    total, rest = sum(values), len(values) - size
+    found = [
+        abs(rest * sum(some) - size * (total - sum(some))) for some in combinations(values, size)
+    ]
+    return sum(one >= found[0] for one in found) / len(found)
+
+
+def exact_p_of_signs(values: list[int]) -> float:
+    signs = product((1, -1), repeat=len(values))
+    found = [abs(sum(a * b for a, b in zip(values, some, strict=True))) for some in signs]
+    return sum(one >= found[0] for one in found) / len(found)
+
+
+def test_one_large_value_does_not_hide_the_others() -> None:
+    assert p_of_signs([1e9, 0.1, 0.1, 0.1]) == 2 / 16
+    times = [1.7e9 + n / 10 for n in range(4)]
+    assert p_of_labels(times, [one + 1 for one in times]) == 2 / 70
 
 
 def test_many_runs_are_permuted_at_random() -> None:

@@ -108,7 +108,10 @@ def test_a_task_that_blocks_its_process_loses_it_when_its_time_is_up(
     failed = []
     run = threading.Thread(target=lambda: failed.append(_error_of(workflow)), daemon=True)
     run.start()
+    limit = time.monotonic() + 60
     while workflow._asked is None:
+        assert run.is_alive(), failed
+        assert time.monotonic() < limit
         time.sleep(0.01)
 
     workflow.close()

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 CONFIDENCE, POWER, ALPHA = 0.95, 0.8, 0.05
 _NUM_RESAMPLES = 10_000
 _MOST_EXACT = 20_000  # permutations that are all looked at
-_TIE = 1e-9  # of the largest value: differences closer than that differ by rounding alone
 _SEED = 20_240_229  # the same runs give the same table
 
 
@@ -96,7 +95,7 @@ def p_of_labels(a: Sequence[float], b: Sequence[float]) -> float:
         orders = source.permuted(np.tile(pooled, (_NUM_RESAMPLES, 1)), axis=1)
         sums, extra = orders[:, :size].sum(axis=1), 1
     differences = np.abs(sums / size - (total - sums) / (len(pooled) - size))
-    count = np.sum(differences >= seen - _TIE * np.abs(pooled).max()) + extra
+    count = np.sum(differences >= seen - _rounding(pooled)) + extra
     return float(count / (len(differences) + extra))
 
 
@@ -105,8 +104,13 @@ def p_of_signs(differences: Sequence[float]) -> float:
     values = np.array(differences, dtype=float)
     signs, extra = _signs(len(values))
     means = np.abs(signs @ values) / len(values)
-    count = np.sum(means >= abs(values.mean()) - _TIE * np.abs(values).max()) + extra
+    count = np.sum(means >= abs(values.mean()) - _rounding(values)) + extra
     return float(count / (len(means) + extra))
+
+
+def _rounding(values: Values) -> float:
+    """Return how far two means of these values may differ by rounding alone."""
+    return float(len(values) * np.finfo(float).eps * np.abs(values).max())
 
 
 @lru_cache(maxsize=1)

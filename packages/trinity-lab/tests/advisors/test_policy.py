@@ -167,10 +167,35 @@ def test_a_reward_that_does_not_rise_in_24_steps_is_found(advisor) -> None:
 
     assert step == 24
     assert advice.seen == (
-        "the mean reward has not risen in 24 steps: 0.5 in the first half, 0.55 in the second "
-        "(noise 0.058), with gradient norms of 0.5"
+        "the mean reward has not risen: 0.5 in steps 1 to 12, 0.55 in steps 13 to 24 (noise "
+        "0.058), with gradient norms of 0.5"
     )
     assert advice.remedy.startswith("Check the sign and the order of rewards")
+
+
+def test_a_reward_that_falls_late_in_a_long_run_is_told_with_the_steps_that_are_kept(
+    advisor,
+) -> None:
+    def steps():
+        for step in range(1, 4001):
+            yield explored(step, **{"reward/mean": step / 3000 if step < 3000 else 0.0})
+            yield trained(step, grad_norm=0.5)
+
+    step, advice = found(advisor(LearningRate, buffer={"total_steps": 8000}), steps())
+
+    assert step > 3000
+    assert f" in steps 1 to 200 and {step - 1799} to {step - 1000}, " in advice.seen
+    assert f" in steps {step - 999} to {step} (noise " in advice.seen
+
+
+def test_a_policy_that_moves_no_more_in_a_long_run_is_told_with_its_steps(advisor) -> None:
+    kls = [0.01 if step < 3000 else 0.0 for step in range(1, 4001)]
+    steps = [trained(step, kl_loss=kl, grad_norm=0.5) for step, kl in enumerate(kls, start=1)]
+
+    step, advice = found(advisor(LearningRate), steps)
+
+    assert step == 3003
+    assert advice.seen.startswith("after 3003 steps the KL from the beginning is 0 nats")
 
 
 def test_one_that_rises_above_its_noise_is_not(advisor) -> None:

@@ -28,6 +28,7 @@ class Series:
     def __init__(self) -> None:
         self.steps: list[int] = []
         self.values: list[float] = []
+        self._has_forgotten = False
 
     def add(self, step: int, value: float | None) -> bool:
         """Take in a value; return whether it was one."""
@@ -35,6 +36,7 @@ class Series:
             return False
         if len(self.values) >= _MOST:
             del self.steps[_BEGINNING], self.values[_BEGINNING]
+            self._has_forgotten = True
         self.steps.append(step)
         self.values.append(value)
         return True
@@ -49,6 +51,14 @@ class Series:
     def last(self, count: int) -> float:
         """Return the mean of the last values."""
         return fmean(self.values[-count:])
+
+    def until(self, count: int) -> str:
+        """Return the steps of the first values; those between, if forgotten, are left out."""
+        steps = self.steps[:count]
+        if not self._has_forgotten or count <= _BEGINNING:
+            return f"steps {steps[0]} to {steps[-1]}"
+        beginning = f"steps {steps[0]} to {steps[_BEGINNING - 1]}"
+        return f"{beginning} and {steps[_BEGINNING]} to {steps[-1]}"
 
     def since(self, count: int) -> str:
         """Return the steps of the last values, as people write them."""

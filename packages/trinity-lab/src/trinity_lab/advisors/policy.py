@@ -190,8 +190,9 @@ class LearningRate(Following):
         if len(kl) < _STILL_AFTER or abs(kl.last(_WINDOW)) > _STILL_KL:
             return None
         return Symptom(
-            seen=f"after {len(kl)} steps the KL from the beginning is {kl.last(_WINDOW):.2g} nats "
-            f"a token: the policy has hardly moved (learning rate {self._lr:g})",
+            seen=f"after {kl.steps[-1]} steps the KL from the beginning is "
+            f"{kl.last(_WINDOW):.2g} nats a token: the policy has hardly moved "
+            f"(learning rate {self._lr:g})",
             remedy="Raise algorithm.optimizer.lr, tenfold first; look at lr_warmup_steps, and at a "
             "KL coefficient that holds the policy back",
         )
@@ -223,8 +224,8 @@ class LearningRate(Following):
         if risen > noise:
             return None
         return Symptom(
-            seen=f"the mean reward has not risen in {len(rewards)} steps: "
-            f"{rewards.first(half):.3g} in the first half, {rewards.last(half):.3g} in the second "
+            seen=f"the mean reward has not risen: {rewards.first(half):.3g} in "
+            f"{rewards.until(half)}, {rewards.last(half):.3g} in {rewards.since(half)} "
             f"(noise {noise:.2g}), with gradient norms of {self._norms.last(_WINDOW):.2g}",
             remedy=self._why_flat(),
         )
