@@ -127,6 +127,17 @@ def test_the_last_verdict_of_the_judge_is_the_reward(model_over, verdict, reward
     assert experience.reward == reward
 
 
+def test_the_metrics_of_a_run_stay_where_its_last_call_is_too_long(model_over) -> None:
+    replies = (call("look_up", query="France"), answer("Paris"))
+    _, (first, second) = searched(model_over, *replies)
+    assert len(first.tokens) < len(second.tokens)
+
+    _, (kept,) = searched(model_over, *replies, max_model_tokens=len(first.tokens))
+
+    assert kept.metrics["accuracy"] == kept.reward == 1.0
+    assert kept.metrics["react_turns"] == second.metrics["react_turns"]
+
+
 def test_what_is_too_long_is_left_out(model_over) -> None:
     _, experiences = searched(model_over, answer("Paris"), max_model_tokens=10)
 

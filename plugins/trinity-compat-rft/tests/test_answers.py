@@ -12,6 +12,9 @@ from trinity_compat_rft.judging import listed_scores, rating
     [
         ("Half: \\boxed{\\frac{1}{2}}", "0.5", 1.0),
         ("The answer is 1,024.", "1024", 1.0),
+        ("It looks as if the answer is 5.\nBut x is even, so the answer is 6.", "6", 1.0),
+        ("Perhaps the answer is 5? No, the answer is 6.", "6", 1.0),
+        ("Perhaps the answer is 5? No, the answer is 6.", "5", 0.0),
         ("12 apples and 30 pears make 42", "#### 42", 1.0),
         ("\\boxed{42}", "12 + 30 = 42\n#### 42", 1.0),
         ("\\boxed{3.14159}", "3.1416", 1.0),  # off by 8e-7 of its size

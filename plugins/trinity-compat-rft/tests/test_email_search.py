@@ -183,6 +183,7 @@ def test_an_agent_is_told_what_is_wrong_with_its_calls(mails) -> None:
         call("read_email", message_id="<9>"),
         "It is at noon.",
         call("search_emails", inbox_address=ANN, query_date="2001-05-01", keywords=[]),
+        call("search_emails", inbox_address=ANN, query_date="9999-12-31", keywords=["noon"]),
         ANSWER,
     )
 
@@ -191,7 +192,8 @@ def test_an_agent_is_told_what_is_wrong_with_its_calls(mails) -> None:
     assert "there is no mail '<9>'" in prompts[3]
     assert "Go on: call a tool" in prompts[4]
     assert "there are no keywords" in prompts[5]
-    assert len(experiences) == 6
+    assert "query_date 9999-12-31 is too late" in prompts[6]
+    assert len(experiences) == 7
 
 
 def test_an_agent_without_an_answer_loses_1_and_nobody_is_asked(mails) -> None:
@@ -213,6 +215,8 @@ def test_without_a_judge_the_answer_stands_in_the_rows_own(mails) -> None:
     _, experiences = searched(ANSWER, **alone)
 
     assert [one.reward for one in experiences] == [1.0]
+    _, experiences = searched(call("generate_response", answer=" ", sources=[]), **alone)
+    assert [one.reward for one in experiences] == [0.0]
     with pytest.raises(ConfigError, match=r"its judge is explorer\.auxiliary_models\[0\]"):
         searched(ANSWER, judge=())
 

@@ -1,6 +1,7 @@
 """In which order new weights reach vLLM, and what it answers meanwhile; a fake stands for vLLM."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -87,3 +88,35 @@ def test_an_exception_in_the_midst_leaves_an_engine_that_answers_nothing_until_o
     llm.fault = None
     engine.load_weights(weights(5))
     assert asked(engine).result(10)[0].weight_version == 5
+
+
+@pytest.mark.parametrize("in_flight", ["keep", "abort"])
+def test_a_cancellation_in_a_step_is_heard_behind_new_weights(made, in_flight) -> None:
+    engine, llm, _ = made
+    began, may_end = threading.Event(), threading.Event()
+
+    def held():
+        began.set()
+        assert may_end.wait(10)
+        return []  # its request goes on
+
+    llm.step = held
+    future = asked(engine)
+    assert began.wait(10)
+    future.cancel()
+    swap = {"target": engine.swap_weights, "args": (weights(),), "kwargs": {"in_flight": in_flight}}
+    swapping = threading.Thread(**swap)
+    swapping.start()
+    until(lambda: engine._worker._urgent)
+    may_end.set()
+    swapping.join(10)
+
+    until(lambda: not llm.open)
+    assert engine.version == 4
+
+
+def until(holds) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

@@ -134,9 +134,16 @@ class AgentScopeV1ReactSearchWorkflow(ReActRun):
         return {"accuracy": float(bool(found) and found[-1].upper() == "YES")}
 
     async def run_async(self) -> list[Experience]:
-        """Return an experience for each call of the model that is not too long."""
+        """Return an experience for each call of the model that is not too long.
+
+        The run's metrics are at the last that stays.
+        """
         limit = int(self.arguments["max_model_tokens"])
-        return [one for one in await super().run_async() if len(one.tokens) <= limit]
+        experiences = await super().run_async()
+        kept = [one for one in experiences if len(one.tokens) <= limit]
+        if kept:
+            kept[-1].metrics = {**(experiences[-1].metrics or {}), **(kept[-1].metrics or {})}
+        return kept
 
 
 def _command(arguments: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:

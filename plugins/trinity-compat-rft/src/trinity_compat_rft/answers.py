@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["accuracy", "final_answer", "is_close", "is_right", "true_answer"]
 
-_STATED = re.compile(r"(?:final|the)\s+answer\s+is\s*:?\s*(\S.*)", re.IGNORECASE)
+_STATED = re.compile(r"(?:final|the)\s+answer\s+is\s*:?\s*(?=\S)", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+")
 TOLERANCE = 1e-4  # between numbers, relative: 3.1416 stands for pi
 FACTORS = (1.0, 100.0, 0.01)  # a percentage may be given as a part, and the other way round
@@ -52,7 +52,7 @@ def is_right(answer: str, *, truth: str) -> bool:
 
 
 def final_answer(text: str) -> str | None:
-    r"""Return the answer: the last box, else what follows ``the answer is``, else the last number.
+    r"""Return the answer: the last box, the rest of the last ``the answer is``, the last number.
 
     >>> final_answer("It is \\boxed{6}."), final_answer("So the answer is 7."), final_answer("?")
     ('6', '7', None)
@@ -60,9 +60,10 @@ def final_answer(text: str) -> str | None:
     boxed = boxed_answer(text)
     if boxed is not None:
         return boxed
-    stated = _STATED.search(text)
+    stated = [*_STATED.finditer(text)]
     if stated:
-        return stated[1].strip().rstrip(".").strip("$")
+        line = text[stated[-1].end() :].partition("\n")[0]
+        return line.strip().rstrip(".").strip("$")
     numbers = _NUMBER.findall(text)
     return numbers[-1] if numbers else None
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.model import model_file
+from trinity.common.memory import memory
 from trinity.errors import ModelError
 
 from trinity_engine_vllm.environment import how_to_get_vllm
@@ -86,7 +87,7 @@ def llm_arguments(
         "dtype": "float32",
         "enforce_eager": True,
         "block_size": _CPU_BLOCK,
-        "kv_cache_memory_bytes": cache_bytes(wanted, memory=_memory()),
+        "kv_cache_memory_bytes": cache_bytes(wanted, memory=_all_memory()),
     }
 
 
@@ -109,5 +110,6 @@ def _bytes_of_a_token(model_path: str) -> int:
     return int(2 * 4 * text.get("num_hidden_layers", 32) * pairs * size)
 
 
-def _memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _all_memory() -> int:
+    found = memory()  # of the machine, or of its container
+    return found.limit if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -97,7 +97,8 @@ class Worker:
             try:
                 self._check_open()
                 for waiting in job():
-                    self.stepping.give(waiting)
+                    if not waiting.future.done():
+                        self.stepping.give(waiting)
             except TrinityError as error:  # as it is: weights that broke off on their way, say
                 done.set_exception(error)
             except Exception as error:  # noqa: BLE001 -- the caller's
@@ -159,7 +160,9 @@ class Worker:
             joining = [] if job or self._jobs else [*self._waiting]
             if joining:
                 self._waiting.clear()
-            has_cancelled, self._has_cancelled = self._has_cancelled, False
+            has_cancelled = self._has_cancelled
+            if job is None:  # else the next step hears of it
+                self._has_cancelled = False
         if job is not None:
             with _of_process:
                 job()

@@ -79,10 +79,12 @@ class EmailSearchAgent(ToolAgent):
         """Return the mails found, as JSON.
 
         Raises:
-            ToolError: there are no words to look for.
+            ToolError: there are no words to look for, or no day follows the date.
         """
         if not keywords:
             raise ToolError("there are no keywords")
+        if query_date == date.max:
+            raise ToolError(f"query_date {query_date} is too late")
         found = search_emails_tool(
             inbox=inbox_address,
             keywords=keywords,

@@ -127,7 +127,8 @@ class EmailSearchWorkflow(Workflow):
             return {"accuracy": 0.0, "format": -1.0}
         answer, sources = found["answer"], found["sources"]
         if not self.has_judge:
-            is_right = answer.lower() in str(self.task.truth).lower()
+            said = answer.strip().lower()  # nothing stands in every answer
+            is_right = bool(said) and said in str(self.task.truth).lower()
             return {"accuracy": float(is_right), "format": 0.0}
         assert self.auxiliary_models, "the constructor looked"
         right_mail = self.query.message_ids[:1]

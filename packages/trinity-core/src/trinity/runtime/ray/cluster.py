@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from trinity.common.memory import memory
 from trinity.errors import TrinityError
 from trinity.runtime.environment import environment
 from trinity.runtime.ray.address import cluster_address, ray_settings
@@ -397,8 +398,9 @@ def num_workers(config: Config) -> int:
 
 def _store_bytes(config: Config) -> int:
     """Return the bound of the object store: for the weights of this model, and batches."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = int(memory * MAX_STORE_SHARE)
+    found = memory()  # of the machine, or of its container
+    most = found.limit if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = int(most * MAX_STORE_SHARE)
     folder = Path(config.model.model_path).expanduser()
     if not folder.is_dir():
         return limit
