@@ -39,6 +39,7 @@ from trinity.explorer.requests import (
     report_of,
 )
 from trinity.explorer.runner import RolloutAttempt, Runner
+from trinity.extend.watch import stack_of_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -405,8 +406,8 @@ class Slot:
     @property
     def stack(self) -> traceback.StackSummary:
         """Return where the thread is now, the outermost frame first."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        return traceback.extract_stack(frame) if frame else traceback.StackSummary()
+        frames = stack_of_thread(self._thread)
+        return traceback.StackSummary.extract((one, one.f_lineno) for one in frames)
 
     def leave(self, why: str) -> None:
         """Give the thread up: it is named after what it hangs in, and ends if that ever does."""

@@ -10,6 +10,7 @@ Only code that runs in Python, or waits where Python hears signals, can be broke
 from __future__ import annotations
 
 import math
+import operator
 import os
 import signal
 import sys
@@ -17,6 +18,8 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from trinity.starting import leave_hung
@@ -74,7 +77,7 @@ class Watch:
         self._thread = threading.Thread(target=self._look_on, name="trinity-watch", daemon=True)
 
     def __enter__(self) -> Watch:
-        self._outside = [id(frame) for frame in _stack(sys._getframe(1))]
+        self._outside = [id(one) for one, _ in traceback.walk_stack(sys._getframe(1))][::-1]
         if self._can_raise:
             self._before = signal.signal(signal.SIGURG, self._raise)
         self._thread.start()
@@ -109,7 +112,7 @@ class Watch:
 
     def _under_way(self, thread: threading.Thread) -> Iterator[FrameType]:
         """Yield the calls from the core into code of others, the outermost first."""
-        stack = _stack(sys._current_frames().get(thread.ident or 0))
+        stack = stack_of_thread(thread)
         if any(frame.f_globals.get("__name__") in _DEBUGGERS for frame in stack):
             return
         if thread is self._caller:
@@ -157,16 +160,23 @@ def _is_library(file: str) -> bool:
     return file.startswith((_LIBRARIES[0], "<")) or any(part in file for part in _LIBRARIES[1:])
 
 
-def _stack(innermost: FrameType | None) -> list[FrameType]:
-    """Return the frames of a thread, the outermost first."""
-    frames = traceback.walk_stack(innermost) if innermost is not None else ()
-    return [frame for frame, _ in frames][::-1]
+def stack_of_thread(thread: threading.Thread) -> list[FrameType]:
+    """Return the frames of a thread, the outermost first; none: it has ended.
+
+    It is one call into C, so that the thread does not move on meanwhile: CPython 3.11 may crash
+    where ``f_back`` of a frame is read whose thread has left it.
+    """
+    now = map(operator.call, [sys._current_frames])
+    innermost = map(operator.itemgetter(thread.ident), now)
+    frames: list[FrameType] = []
+    with suppress(KeyError, AttributeError):  # of None, behind the outermost
+        frames.extend(accumulate(chain(innermost, repeat("f_back")), getattr))
+    return frames[-2::-1]
 
 
 def _stack_of(call: FrameType) -> str:
     """Return where a call is now: its own line, and those below."""
-    for innermost in sys._current_frames().values():
-        stack = _stack(innermost)
+    for stack in map(stack_of_thread, threading.enumerate()):
         if call in stack:
             inner = [frame for frame in stack[stack.index(call) :] if not _is_import(frame)]
             places = [f"{f.f_code.co_filename}:{f.f_lineno} {f.f_code.co_name}" for f in inner]
