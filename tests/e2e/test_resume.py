@@ -88,7 +88,7 @@ def test_a_larger_batch_is_refused_with_the_length_that_explores_the_rest(config
     config_dict["buffer"] |= {"batch_size": 1}
     run(config_dict | {"trainer": {"total_steps": 3}})
     config_dict["buffer"] |= {"batch_size": 4}
-    told = r"5 tasks are left, 2 steps of 4.* buffer\.total_steps to the steps .* and those 2"
+    told = r"at step 2, 3 steps are made, and 5 tasks are left.* buffer\.total_steps to 5"
     with pytest.raises(CheckpointError, match=told):
         run(config_dict)
     config_dict["buffer"] |= {"total_steps": 3 + 2}
