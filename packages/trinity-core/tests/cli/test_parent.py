@@ -81,7 +81,7 @@ def ended(begun):
 def test_a_killed_run_is_started_again_and_its_log_says_so(ended, tmp_path) -> None:
     code, said = ended("kill() if restarts == 0 else end(0)")
 
-    line = f"restart 1 of 2 in 0 s: {KILLED}; it goes on from what is saved"
+    line = f"restart 1 of 2 in 0 s: {KILLED}; it continues from what is saved"
     assert (code, said) == (0, f"{line}\n")
     assert f"WARNING trinity.cli.parent: {line}" in (tmp_path / "trinity.log").read_text()
 

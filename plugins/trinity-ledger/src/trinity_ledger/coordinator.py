@@ -199,7 +199,7 @@ class Coordinator:
         return (
             f"{self.name} waited {waited_s:.0f} s for {what}, and for sync_timeout "
             f"({self._timeout_s:g} s) nobody was heard of: {_who(sides)}. Start the other side "
-            f"again, then run the same command: it goes on from what is saved."
+            f"again, then run the same command: it continues from what is saved."
         )
 
 

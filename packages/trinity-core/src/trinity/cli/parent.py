@@ -115,7 +115,7 @@ class _Parent:
         wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._num_restarts)
         self._num_restarts += 1
         number = f"restart {self._num_restarts} of {limit} in {wait_s:.0f} s"
-        self._note(f"{number}: {why} {place}; it goes on from what is saved")
+        self._note(f"{number}: {why} {place}; it continues from what is saved")
         deadline = time.monotonic() + wait_s
         while (left_s := deadline - time.monotonic()) > 0:
             if _STOPS.intersection(self._signals(left_s)):

@@ -42,7 +42,7 @@ def boundary(what: str, *, may_end: bool = False) -> Iterator[None]:
         place, log = getattr(error, _PLACE, "") or place_of(error), getattr(error, _LOG, "")
         raise TrinityError(
             f"{what} failed: {type(error).__name__}: {text_of(error)} at {place}. Correct that, "
-            "then run the same command: it goes on from what is saved. "
+            "then run the same command: it continues from what is saved. "
             f"{log or 'trinity.log'} has the traceback."
         ) from error
 
