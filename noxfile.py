@@ -426,7 +426,10 @@ def sdks(session: nox.Session, clients: str) -> None:
 @nox.session(reuse_venv=True)
 @nox.parametrize("sdk", ["newest", "oldest"])
 def tinker(session: nox.Session, sdk: str) -> None:
-    """Train and sample with the published Tinker SDK against ``trinity tinker serve``."""
+    """Train and sample with the published Tinker SDK against ``trinity tinker serve``.
+
+    ``nox -s tinker -- tests/test_wire.py`` runs one file.
+    """
     own = "packages/trinity-tinker"
     core = "packages/trinity-core"
     session.install(
@@ -435,11 +438,16 @@ def tinker(session: nox.Session, sdk: str) -> None:
     )
     session.install("--no-deps", COOKBOOK[0])  # a dependency has no release for every platform
     env = {**RUN_ENV, "TINKER_TELEMETRY": "0"}
-    tests = [own]
+    files = [name for name in session.posargs if Path(own, name).exists()]
+    options = [option for option in session.posargs if option not in files]
     if sdk == "oldest":
         session.install(OLDEST_TINKER)
-        tests = [f"{own}/tests/test_{name}.py" for name in ("wire", "sdk_tour", "kill")]
-    session.run("python", "-m", "pytest", *tests, "-m", "", *session.posargs, env=env)
+        shared = [f"tests/test_{name}.py" for name in ("wire", "sdk_tour", "kill")]
+        files = [name for name in shared if name in (files or shared)]
+        if not files:
+            session.skip("only the newest SDK runs these files")
+    tests = [f"{own}/{name}" for name in files] or [own]
+    session.run("python", "-m", "pytest", *tests, "-m", "", *options, env=env)
 
 
 @nox.session(venv_backend="none")

@@ -13,7 +13,7 @@ left out if there are others. CPU seconds are user and system time of the proces
 its largest resident size. A checkpoint has weights and optimizer states; with ``--resume`` a second
 process goes on from it, and its CPU seconds until the first rewards are what a resume takes. A sync
 is what the weights take to the engine (TRL samples with the trained model). Each turn is printed to
-the error stream as soon as it ends.
+the error stream as soon as it ends, and for Trinity the recorded seconds of each part of a step.
 
     trinity    trinity run --local
     trl        GRPOTrainer without gradient checkpointing, which is its faster way; else as it comes
@@ -95,7 +95,7 @@ def main() -> None:
                 folder = Path(name) / f"{side}-{precision}-{group}-{prompt}-{turn}"
                 folder.mkdir()
                 cost = cost_of(side, folder, cell, options=options, trl=python)
-                print(f"{side} {cell}: {cost}", file=sys.stderr, flush=True)
+                print(f"{side} {cell}: {cost}{parts_of(folder)}", file=sys.stderr, flush=True)
                 costs[side].append(cost)
                 shutil.rmtree(folder)  # checkpoints
             print(*rows_of(cell, costs), sep="\n", flush=True)
@@ -209,6 +209,17 @@ def clocked(
         raise SystemExit(f"{command[-1]} failed:\n{log.read_text()[-3000:]}")
     lines = clock.read_text().splitlines()[given["group"] - 1 :: given["group"]]
     return [json.loads(line) for line in lines], used.ru_maxrss / 1e6
+
+
+def parts_of(folder: Path) -> str:
+    """Return the median seconds of each part of a step that a run of Trinity has recorded."""
+    found: dict[str, list[float]] = {}
+    for file in folder.glob("half_billion/run/monitor/metrics.jsonl"):
+        for row in map(json.loads, file.read_text().splitlines()):
+            for name in (name for name in row if name.startswith("time/")):
+                found.setdefault(name.removeprefix("time/"), []).append(row[name])
+    parts = {name: median(seconds) for name, seconds in sorted(found.items())}
+    return "".join(f"\n    {name} {seconds:.2f}" for name, seconds in parts.items())
 
 
 def _noted(notes: list[dict[str, Any]], name: str) -> float:

@@ -6,9 +6,11 @@ from itertools import accumulate, pairwise
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from trinity.common.batch import ExperienceBatch
 from trinity.errors import ModelError, TrinityError
 from trinity.trainer.prefix_tree import one_pack_per_row
+from trinity_testing.tiny import make_tiny_model
 
 
 def weights(trainer):
@@ -384,3 +386,37 @@ def test_a_kl_penalty_is_not_of_an_experts_rows(a_trainer, ragged):
     metrics = trainer.train_step(rows, step=1)
 
     assert metrics["actor/kl_penalty/kl"] == pytest.approx(0.0, abs=1e-9)
+
+
+class Calls(TorchDispatchMode):
+    """Counts operators by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_tied_embedding_needs_no_second_gradient_of_the_vocabularys_size(a_trainer, ragged):
+    trainer, plain = a_trainer(), a_trainer()
+    plain.model.get_input_embeddings().sparse = False  # as torch has it
+
+    with Calls() as calls:
+        trainer.train_step(ragged(), step=1)
+    with Calls() as usual:
+        plain.train_step(ragged(), step=1)
+
+    assert "embedding_dense_backward.default" in usual.names
+    assert "embedding_dense_backward.default" not in calls.names
+    weights, expected = (one.model.get_input_embeddings().weight for one in (trainer, plain))
+    assert weights.grad is None or not weights.grad.is_sparse
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-6)
+
+
+def test_an_embedding_without_an_output_layer_keeps_a_dense_gradient(a_trainer, tmp_path):
+    model = make_tiny_model(tmp_path / "untied", vocab=384, tie_embeddings=False)
+
+    assert not a_trainer(model_path=model).model.get_input_embeddings().sparse

@@ -72,6 +72,9 @@ class Policy:
         self.device = module.device if device is None else device
         self.precision = precision
         self._head = module.get_output_embeddings()
+        embedding = module.get_input_embeddings()
+        if self.device.type == "cpu" and embedding.weight is getattr(self._head, "weight", None):
+            embedding.sparse = True  # autograd adds its rows to the output layer's gradient
         self._softcap = getattr(module.config, "final_logit_softcapping", None)
         self._chunk_tokens = max(
             1, MAX_LOGITS.get(self.device.type, 2**24) // module.config.vocab_size
@@ -85,6 +88,7 @@ class Policy:
 
     def drop_head(self) -> None:
         """Forget the output layer; from now on there are states and no scores."""
+        self.module.get_input_embeddings().sparse = False  # without a tied layer, AdamW refuses it
         self._head = nn.Identity()
         self.module.set_output_embeddings(self._head)
 
