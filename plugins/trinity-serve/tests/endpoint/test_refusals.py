@@ -71,6 +71,14 @@ def test_a_model_that_may_call_tools_is_held_to_no_form(model_of, asked, chat):
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        (
+            {"tools": [{"function": {"name": "f", "parameters": True}}]},
+            "tools[0].function.parameters",
+        ),
+        (
+            {"tools": [{"function": {"name": "f", "parameters": "x"}}], "tool_choice": "required"},
+            "tools[0].function.parameters",
+        ),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"model": None}, "model"),
@@ -214,7 +222,36 @@ def test_a_forced_call_reads_the_definitions_of_each_tools_own_schema(more, refe
     body = {"tools": [tool("order", "string"), tool("count", "integer")], "tool_choice": "required"}
     structure = tool_choice(body).structure
 
+    assert problems_of(structure) == ""
+
+
+def problems_of(structure):
     from llguidance import LLMatcher
 
-    grammar = LLMatcher.grammar_from_json_schema(structure.text)
-    assert LLMatcher.validate_grammar(grammar) == ""
+    return LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(structure.text))
+
+
+@pytest.mark.skipif(find_spec("llguidance") is None, reason="trinity-core[structured]")
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"$schema": "http://json-schema.org/draft-07/schema#"},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://example.com/item"},
+        {"$schema": "http://json-schema.org/draft-06/schema#"},
+        {"$schema": "http://json-schema.org/draft-04/schema#"},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "id": "https://example.com/item"},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema"},
+        {"$id": "https://example.com/item"},  # of both tools
+        {"$id": None},
+    ],
+)
+def test_a_forced_call_reads_schemas_of_all_drafts_whose_root_is_a_reference(more):
+    def tool(name):
+        item = {"type": "object", "properties": {name: {"type": "string"}}}
+        schema = {"$ref": f"#/definitions/{name}", "definitions": {name: item}, **more}
+        return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+    body = {"tools": [tool("order"), tool("count")], "tool_choice": "required"}
+    structure = tool_choice(body).structure
+
+    assert problems_of(structure) == ""

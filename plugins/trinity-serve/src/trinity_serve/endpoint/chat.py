@@ -170,6 +170,8 @@ def _checked(tool: dict[str, Any], *, place: int) -> dict[str, Any]:
         raise bad_field(f"tools[{place}]", f"is of type {kind!r}; give tools of type function.")
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise bad_field(f"tools[{place}].function", "needs a name; give the tool's name.")
+    if not isinstance(function.get("parameters") or {}, dict):
+        raise bad_field(f"tools[{place}].function.parameters", "is no object; give a JSON schema.")
     return {**tool, "type": "function"}
 
 
@@ -186,16 +188,28 @@ def _forced(wanted: Any, tools: tuple[dict[str, Any], ...]) -> Structure:  # Any
     if not chosen:
         known = ", ".join(one["name"] for one in offered) or "none"
         raise bad_field("tool_choice", f"names no tool of this call; it offers {known}.")
-    calls = [_call(one, number) for number, one in enumerate(chosen)]
+    places: set[str] = set()
+    calls = [_call(one, places) for one in chosen]
     return Structure(kind="json_schema", text=json.dumps({"anyOf": calls}))
 
 
-def _call(function: dict[str, Any], number: int) -> dict[str, Any]:
+def _call(function: dict[str, Any], places: set[str]) -> dict[str, Any]:
+    """Return the schema of a tool's calls, and add its ``$id`` to ``places``.
+
+    The ``$ref`` of the tool begin at that ``$id``: its own, unless another tool has the same. Its
+    ``$schema`` is left out: in drafts up to 7, no ``$id`` counts beside a ``$ref``.
+    """
     given = function.get("parameters") or {"type": "object"}
-    arguments = {"$id": f"trinity:///tools/{number}", **given}  # its `$ref` begin there
+    own = given.get("$id")
+    place = own if isinstance(own, str) and own not in places else f"trinity:///tools/{len(places)}"
+    places.add(place)
+    schema = {name: value for name, value in given.items() if name not in {"$schema", "$id"}}
     return {
         "type": "object",
-        "properties": {"name": {"const": function["name"]}, "arguments": arguments},
+        "properties": {
+            "name": {"const": function["name"]},
+            "arguments": {"$id": place, **schema},
+        },
         "required": ["name", "arguments"],
         "additionalProperties": False,
     }
