@@ -15,6 +15,11 @@ from trinity_compat_rft.judging import listed_scores, rating
         ("It looks as if the answer is 5.\nBut x is even, so the answer is 6.", "6", 1.0),
         ("Perhaps the answer is 5? No, the answer is 6.", "6", 1.0),
         ("Perhaps the answer is 5? No, the answer is 6.", "5", 0.0),
+        ("The answer is 6. The answer is correct.", "6", 1.0),
+        ("The answer is 6.\nI checked it, so the answer is correct.", "6", 1.0),
+        ("The answer is \\frac{1}{2}.\nThe answer is correct.", "\\frac{1}{2}", 1.0),
+        ("3 + 3 = 6, and the answer is correct.", "6", 1.0),
+        ("The answer is x + y. No, the answer is x.", "x", 1.0),
         ("12 apples and 30 pears make 42", "#### 42", 1.0),
         ("\\boxed{42}", "12 + 30 = 42\n#### 42", 1.0),
         ("\\boxed{3.14159}", "3.1416", 1.0),  # off by 8e-7 of its size

@@ -25,7 +25,8 @@ def accuracy(response: str, *, truth: object) -> float:
 
     Numbers may differ by 1e-4 of their size, and may be percentages.
     """
-    answer, wanted = final_answer(response), true_answer(str(truth))
+    wanted = true_answer(str(truth))
+    answer = final_answer(response, truth=wanted)
     if answer is None or not wanted:
         return 0.0
     return float(is_close(answer, truth=wanted))
@@ -51,19 +52,27 @@ def is_right(answer: str, *, truth: str) -> bool:
     return scores["accuracy"] == 1.0
 
 
-def final_answer(text: str) -> str | None:
+def final_answer(text: str, *, truth: str = "") -> str | None:
     r"""Return the answer: the last box, the rest of the last ``the answer is``, the last number.
 
     >>> final_answer("It is \\boxed{6}."), final_answer("So the answer is 7."), final_answer("?")
     ('6', '7', None)
+    >>> final_answer("The answer is 6. The answer is correct.", truth="7")
+    '6'
+
+    Args:
+        text: of the response.
+        truth: where it has a number, a stated answer without one is passed over.
     """
     boxed = boxed_answer(text)
     if boxed is not None:
         return boxed
-    stated = [*_STATED.finditer(text)]
-    if stated:
-        line = text[stated[-1].end() :].partition("\n")[0]
-        return line.strip().rstrip(".").strip("$")
+    wants_number, end = _NUMBER.search(truth) is not None, len(text)
+    for stated in reversed([*_STATED.finditer(text)]):
+        answer = text[stated.end() : end].partition("\n")[0]
+        if not wants_number or _NUMBER.search(answer):
+            return answer.strip().rstrip(".").strip("$")
+        end = stated.start()
     numbers = _NUMBER.findall(text)
     return numbers[-1] if numbers else None
 

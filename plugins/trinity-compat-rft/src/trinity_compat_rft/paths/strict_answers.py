@@ -18,10 +18,10 @@ def verify_math_answer(response_text: str, ground_truth: str) -> tuple[float, di
         response_text: of the model.
         ground_truth: the answer, or a solution that ends in it.
     """
-    score = accuracy(response_text, truth=ground_truth)
+    score, truth = accuracy(response_text, truth=ground_truth), true_answer(str(ground_truth))
     details = {
-        "parsed_prediction": final_answer(response_text),
-        "ground_truth": true_answer(str(ground_truth)),
+        "parsed_prediction": final_answer(response_text, truth=truth),
+        "ground_truth": truth,
         "is_correct": score == 1.0,
     }
     return score, details
