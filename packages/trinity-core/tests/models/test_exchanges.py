@@ -40,14 +40,14 @@ def talk(scripted, letters):
         model, engine = scripted(*spelled, template=template, enable_history=True, **settings)
         model.begin_run(RunKey(batch="1"))
 
-        def ask(messages, *, tools=(TOOL,), options=None, **sampling):
+        def ask(messages, *, tools=(TOOL,), options=None, max_calls=None, **sampling):
             exchanges = model.exchanges
             temperature = sampling.get("temperature")
             asked = exchanges.prompt(
                 messages, tools=tools, options=options, temperature=temperature
             )
             call = exchanges.send(asked, **sampling)
-            replies = exchanges.replies(call, call.future.result())
+            replies = exchanges.replies(call, call.future.result(), max_calls=max_calls)
             for reply in replies:
                 exchanges.keep(reply)
             return replies[0] if len(replies) == 1 else replies
@@ -109,6 +109,20 @@ def test_content_beside_a_call_that_the_template_leaves_out_breaks_the_chain(tal
     first = ask([ASK])
 
     assert broken(ask([ASK, served(first), answer(first)])) == ("rewritten", False)
+
+
+def test_no_chat_goes_on_with_the_ids_of_calls_that_were_left_out(talk, chat_format):
+    ask, engine = talk(CALL * 2, CALL, "Tea is hot.")
+    first = ask([ASK], max_calls=1)
+    chat = [ASK, served(first), answer(first)]
+    second = ask(chat, max_calls=1)
+    third = ask([*chat, served(second), answer(second)], max_calls=1)
+    asked = engine.requests[1].prompt_token_ids
+
+    assert [len(one.parsed.tool_calls) for one in (first, second)] == [1, 1]
+    assert broken(second) == ("calls_left_out", False)
+    assert chat_format.decode(asked, skip_special_tokens=False).count("look_up") == 1
+    assert broken(third) == (None, True)  # nothing of the second was left out
 
 
 def test_reasoning_that_comes_back_goes_on_and_what_is_dropped_breaks_the_chain(talk):

@@ -51,7 +51,7 @@ class RecordedChat:
     # the same one, so that neither is printed: a chat of n turns would be 2**n times.
     before: RecordedChat | None = field(default=None, repr=False)
     text_before: RecordedChat | None = field(default=None, repr=False, compare=False)
-    ends_by_stop_string: bool = False
+    unseen: Break | None = None  # why its ids hold what no client saw; None: they do not
     name: str = ""  # of the exchange that the reply was served in
 
     @property
@@ -340,7 +340,7 @@ def conversation_after(  # noqa: PLR0913 -- what a conversation is made of
         spans=spans,
         before=before,
         text_before=text_before,
-        ends_by_stop_string=completion.stop_reason is not None,
+        unseen=None if completion.stop_reason is None else "stop_string",
         name=name,
     )
 

@@ -34,6 +34,7 @@ Break = Literal[
     "temperature",
     "no_end",
     "stop_string",
+    "calls_left_out",
 ]
 BREAKS: dict[Break, str] = {
     "rewritten": "the chat template writes what came before differently once others follow",
@@ -44,6 +45,7 @@ BREAKS: dict[Break, str] = {
     "temperature": "the recorded reply was sampled at another temperature",
     "no_end": "the token that ended the reply is not found in the rendering",
     "stop_string": "a stop string ended the reply: its ids hold text that the client never saw",
+    "calls_left_out": "the reply calls more tools than the request allows; its ids hold them all",
 }
 _THOUGHTS_END = "</think>"
 _THOUGHTS = re.compile(r"<think>.*?</think>", re.DOTALL)
@@ -77,9 +79,9 @@ def continuation_of(
         add_generation_prompt: as ``text`` was rendered.
     """
     place = len(conversation.chat.messages) - 1
-    if place == len(chat.messages) - 1 or conversation.ends_by_stop_string:
-        is_last = place == len(chat.messages) - 1  # it is to go on itself, but it may have ended
-        return Continuation(broken="edited" if is_last else "stop_string")
+    is_last = place == len(chat.messages) - 1  # it is to go on itself, but it may have ended
+    if is_last or conversation.unseen is not None:
+        return Continuation(broken="edited" if is_last else conversation.unseen)
     literal = conversation.prompt_text + conversation.reply_text
     if conversation.end_text and text.startswith(literal):  # spelled as it was sampled
         return Continuation(text=text[len(literal) :])

@@ -135,16 +135,19 @@ class Exchanges(RunCalls):
             completions: that its future gave.
             calls: of tools, see :data:`ToolCallMode`; ``read`` where the request has no tools
                 leaves the replies as they are.
-            max_calls: further ones of a reply are left out.
+            max_calls: further ones of a reply are left out, and no chat goes on with its ids.
         """
         chat = None if call.prompt.chat.is_plain_text else call.prompt.chat
         replies = []
         for index, completion in enumerate(completions):
-            parsed = _at_most(max_calls, self._parsed(call, completion, calls=calls))
+            whole = self._parsed(call, completion, calls=calls)
+            parsed = replace(whole, tool_calls=whole.tool_calls[:max_calls])
             text = self.chat_format.decode(completion.token_ids)
             if text == parsed.content:
                 text = parsed.content  # held once
             reply = self._recorded(call, completion, parsed, text=text, index=index, chat=chat)
+            if len(parsed.tool_calls) < len(whole.tool_calls):
+                reply.conversation = replace(reply.conversation, unseen="calls_left_out")
             reply.info |= {**_notes(call, completion, parsed), "request": reply.name}
             reply.metrics |= _measured(call.prompt)
             replies.append(reply)
@@ -185,12 +188,6 @@ def _before(stop: str, ids: Sequence[int], decode: Callable[[Sequence[int]], str
     text, known = decode(ids), decode(ids[:-1]).rstrip("\ufffd")
     at = text.find(stop, max(0, len(known) - len(stop) + 1))
     return text.partition(stop)[0] if at < 0 else text[:at]
-
-
-def _at_most(max_calls: int | None, parsed: ParsedReply) -> ParsedReply:
-    if max_calls is None or len(parsed.tool_calls) <= max_calls:
-        return parsed
-    return replace(parsed, tool_calls=parsed.tool_calls[:max_calls])
 
 
 def _forced(text: str) -> ParsedReply:
