@@ -40,6 +40,8 @@ CALLS = {
     "llama3_1_like": '{{"name": "look_up", "parameters": {}}}',
     "qwen3_5_like": "<tool_call>\n<function=look_up>\n<parameter=word>\n{}\n</parameter>\n"
     "</function>\n</tool_call>",
+    "glm4_like": "<tool_call>look_up\n<arg_key>word</arg_key>\n<arg_value>{}</arg_value>\n"
+    "</tool_call>",
 }
 HERMES = '<tool_call>{{"name":"look_up","arguments":{}}}</tool_call>'
 
@@ -92,7 +94,8 @@ class RamblingEngine:
         thought = self.rng.choice(("", "", f"<think>{scraps}hm\n</think>\n\n", "<think>"))
         word = self.rng.choice(("tea", "milk é"))
         form = CALLS.get(self.name, HERMES)
-        call = form.format(word if "parameter=" in form else json.dumps({"word": word, "count": 2}))
+        arguments = json.dumps({"word": word, "count": 2}) if '"name"' in form else word
+        call = form.format(arguments)
         said = self.rng.choice((scraps, scraps, call, scraps + call, call[:-3], call + call))
         return thought + said
 

@@ -9,6 +9,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import templates
+from trinity.common.models.reply import reply_parser
+from trinity.common.models.settings import ModelSettings
+from trinity_testing.checks.replies import TOOL
 
 # What each column of `python tests/agents/templates.py` must show. The words that are no "yes" are
 # what the template does: qwen3_5_like takes the empty thoughts of a call away after a new question,
@@ -35,6 +38,19 @@ def test_chats_go_on_under_a_template_or_break_for_its_own_reason(name: str) -> 
 
     assert [one.wrong for one in row.outcomes.values() if one.wrong] == []
     assert tuple(one.word for one in row.outcomes.values()) == OWN[name]
+
+
+@pytest.mark.parametrize("name", ["glm4_like", "llama3_1_like", "qwen3_5_like", "qwen3_like"])
+def test_a_call_is_read_back_from_what_the_template_writes(name: str) -> None:
+    talk = templates.Talk((templates.OWN / f"{name}.jinja").read_text("utf-8"), tools=(TOOL,))
+    result = templates.tool_message(templates.CALL)
+    text = templates.spelled(talk, [templates.ASK], templates.CALL, result).text
+
+    reply = reply_parser(talk.form, ModelSettings()).parse(text, prompt="", tools=[TOOL])
+
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [
+        ("look_up", {"word": "delta"})
+    ]
 
 
 def test_with_keep_reasoning_thoughts_go_on_too() -> None:

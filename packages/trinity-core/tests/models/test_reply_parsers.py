@@ -17,6 +17,10 @@ CODER = (
     "<tool_call>\n<function=look_up>\n<parameter=word>\n7\n</parameter>\n"
     "<parameter=count>\n7\n</parameter>\n</function>\n</tool_call>"
 )
+GLM = (
+    "<tool_call>look_up\n<arg_key>word</arg_key>\n<arg_value>7</arg_value>\n"
+    "<arg_key>count</arg_key>\n<arg_value>7</arg_value>\n</tool_call>"
+)
 
 
 def parsed(name, text, *, prompt="", tools=(TOOL,)):
@@ -37,6 +41,17 @@ def calls(reply):
         ("mistral", 'So:[TOOL_CALLS][{"name": "look_up", "arguments": {"word": "tea"}}]', "So:"),
         ("mistral", '[TOOL_CALLS]look_up[ARGS]{"word": "tea"}', ""),
         ("pythonic", '[look_up(word="tea")]', ""),
+        (
+            "glm45",
+            "So:\n<tool_call>look_up\n<arg_key>word</arg_key>\n<arg_value>tea</arg_value>\n"
+            "</tool_call>",
+            "So:",
+        ),
+        (  # as GLM 4.7 writes it
+            "glm45",
+            "<tool_call>look_up<arg_key>word</arg_key><arg_value>tea</arg_value></tool_call>",
+            "",
+        ),
     ],
 )
 def test_a_call_is_read_and_what_stands_beside_it_is_content(name, text, content):
@@ -50,6 +65,7 @@ def test_a_call_is_read_and_what_stands_beside_it_is_content(name, text, content
     ("name", "text"),
     [
         ("hermes", HERMES * 2),
+        ("glm45", GLM * 2),
         (
             "llama3_json",
             '{"name": "look_up", "parameters": {"word": "tea"}}; '
@@ -67,15 +83,49 @@ def test_two_calls_have_ids_of_their_own_that_nobody_can_guess(name, text):
     assert int(first.id.removeprefix("call_"), 16) >= 0
 
 
-def test_a_value_is_what_the_schema_says():
+@pytest.mark.parametrize(("name", "text"), [("qwen3_coder", CODER), ("glm45", GLM)])
+def test_a_value_is_what_the_schema_says(name, text):
     # word is a string, count an integer: the same text is two things
-    assert calls(parsed("qwen3_coder", CODER)) == [("look_up", {"word": "7", "count": 7})]
+    assert calls(parsed(name, text)) == [("look_up", {"word": "7", "count": 7})]
 
 
 def test_a_value_that_is_not_what_the_schema_says_stays_the_text_it_is():
     reply = parsed("qwen3_coder", CODER.replace("count>\n7", "count>\nmany"))
 
     assert calls(reply) == [("look_up", {"word": "7", "count": "many"})]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"type": ["integer", "null"]}, 7),
+        ({"type": ["string", "null"]}, "7"),
+        (True, "7"),  # JSON Schema: any value
+        (None, "7"),
+    ],
+)
+def test_a_schema_may_allow_several_types_or_anything(schema, value):
+    function = {**TOOL["function"], "parameters": {"properties": {"count": schema}}}
+    reply = parsed("qwen3_coder", CODER, tools=[{**TOOL, "function": function}])
+
+    assert calls(reply) == [("look_up", {"word": "7", "count": value})]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("qwen3_coder", CODER.replace("word>\n7\n", "word>\n\n 7 \n\n"), "\n 7 \n"),
+        ("qwen3_coder", CODER.replace("word>\n7\n", "word>\n"), ""),
+        ("glm45", GLM.replace(">7<", ">\n 7 \n<", 1), "\n 7 \n"),
+        ("glm45", GLM.replace(">7<", "><", 1), ""),
+    ],
+)
+def test_a_text_keeps_the_white_space_that_is_not_the_notations(name, text, value):
+    assert calls(parsed(name, text)) == [("look_up", {"word": value, "count": 7})]
+
+
+def test_a_glm_call_may_have_no_arguments():
+    assert calls(parsed("glm45", "<tool_call>look_up\n</tool_call>")) == [("look_up", {})]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +138,11 @@ def test_a_value_that_is_not_what_the_schema_says_stays_the_text_it_is():
         ("hermes", HERMES.replace("tea", "\\ud800")),
         ("hermes", HERMES + "</tool_call>"),
         ("qwen3_coder", CODER.replace("</parameter>", "")),
+        ("glm45", GLM.replace("</arg_value>", "")),
+        ("glm45", GLM.replace("look_up\n", "")),
+        ("glm45", GLM.replace("<arg_key>", "and <arg_key>")),
+        ("glm45", GLM.removesuffix("</tool_call>")),
+        ("glm45", HERMES),
         ("llama3_json", '{"name": "look_up", "parameters": {"word": "tea"}} and more'),
         ("mistral", "[TOOL_CALLS]look_up"),
         ("pythonic", "[look_up(word=tea)]"),
@@ -102,7 +157,9 @@ def test_a_call_that_is_none_leaves_the_reply_as_it_is(name, text):
     assert reply.tool_calls == ()
 
 
-@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "llama3_json", "mistral", "pythonic"])
+@pytest.mark.parametrize(
+    "name", ["hermes", "qwen3_coder", "glm45", "llama3_json", "mistral", "pythonic"]
+)
 @pytest.mark.parametrize("text", ["", "46", '{"answer": 46}', "[1, 2]", "a <b> c"])
 def test_a_text_without_a_call_is_content(name, text):
     reply = parsed(name, text)
@@ -146,6 +203,13 @@ def test_the_chat_template_says_how_replies_are_written():
     reply = parser_for(thinks).parse("<think>hm</think>" + HERMES, prompt="", tools=[TOOL])
 
     assert (reply.reasoning, calls(reply)) == ("hm", [("look_up", {"word": "tea"})])
+
+
+def test_a_template_that_writes_keys_and_values_gets_the_parser_of_glm():
+    parser = parser_for("{# <tool_call>{name} <arg_key> #}" + CHAT_TEMPLATE)
+    reply = parser.parse(GLM, prompt="", tools=[TOOL])
+
+    assert calls(reply) == [("look_up", {"word": "7", "count": 7})]
 
 
 def test_deepseek_r1_does_not_silence_a_model_that_has_no_mark_for_reasoning(caplog):

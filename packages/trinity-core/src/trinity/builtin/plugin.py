@@ -134,6 +134,7 @@ def trinity_reply_parsers() -> Mapping[str, str | ComponentSpec]:
     return {
         "hermes": f"{models}.reply:HermesParser",
         "qwen3_coder": f"{models}.reply:QwenCoderParser",
+        "glm45": f"{models}.reply:Glm45Parser",
         "llama3_json": f"{models}.reply:LlamaJsonParser",
         "mistral": f"{models}.reply:MistralParser",
         "pythonic": f"{models}.reply:PythonicParser",

@@ -23,6 +23,8 @@ _WHOLE = (
     f"[TOOL_CALLS]look_up[ARGS]{_ARGUMENTS}",
     "<tool_call>\n<function=look_up>\n<parameter=word>\ntea\n</parameter>\n<parameter=count>\n2\n"
     "</parameter>\n</function>\n</tool_call>",
+    "<tool_call>look_up\n<arg_key>word</arg_key>\n<arg_value>tea</arg_value>\n"
+    "<arg_key>count</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
     '[look_up(word="tea", count=2), look_up(word="milk")]',
     f"CALL look_up {_ARGUMENTS}",
 )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CallsParser",
     "DeepseekR1Parser",
+    "Glm45Parser",
     "HermesParser",
     "LlamaJsonParser",
     "MistralParser",
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 #: what a chat template writes -> the parser of such calls; the first that is there
 _CALLS = {
     "<function=": "qwen3_coder",
+    "<arg_key>": "glm45",
     "<tool_call>": "hermes",
     "[TOOL_CALLS]": "mistral",
     "<|python_start|>": "pythonic",
@@ -94,7 +96,9 @@ def _by_marks(table: dict[str, str], template: str) -> str | None:
 
 def _reasoning_parser(chat_format: ChatFormat, name: str | None) -> ReplyParser | None:
     parser = _made(name)
-    if parser is None or name != "deepseek_r1" or _knows(chat_format, _THINK_END):
+    if parser is None or name != "deepseek_r1" or _THINK_END in chat_format.template_text:
+        return parser
+    if _THINK_END in chat_format.tokenizer.get_vocab():
         return parser
     logger.warning(
         "reasoning_parser: deepseek_r1 reads a reply as reasoning up to %s, and neither this "
@@ -117,10 +121,6 @@ class _WhereItEnds:
         return self._parser.parse(text, prompt=prompt, tools=tools)
 
 
-def _knows(chat_format: ChatFormat, mark: str) -> bool:
-    return mark in chat_format.template_text or mark in chat_format.tokenizer.get_vocab()
-
-
 def _made(name: str | None) -> ReplyParser | None:
     return None if name is None else get_manager().load("reply_parser", name)()
 
@@ -132,7 +132,6 @@ class _InTurn:
         self._parsers = [parser for parser in parsers if parser is not None]
 
     def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
-        """Return what the reply says."""
         parsed = ParsedReply(content=text)
         for parser in self._parsers:
             found = parser.parse(parsed.content, prompt=prompt, tools=tools)
@@ -154,7 +153,6 @@ class _ByTokenizer:
         self._otherwise = otherwise
 
     def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
-        """Return what the reply says."""
         if not tools:
             return self._otherwise.parse(text, prompt=prompt, tools=tools)
         try:
@@ -168,10 +166,7 @@ class _ByTokenizer:
 
 def _of_message(message: dict[str, Any]) -> ParsedReply:  # Any: as the template made it
     reasoning = message.get("reasoning_content") or message.get("thinking")
-    calls = [
-        tool_call(call["function"], arguments="arguments")
-        for call in message.get("tool_calls") or ()
-    ]
+    calls = [tool_call(call["function"]) for call in message.get("tool_calls") or ()]
     return ParsedReply(
         content=str(message.get("content") or "").strip(),
         reasoning=str(reasoning).strip() if reasoning else None,
@@ -216,8 +211,8 @@ class HermesParser(CallsParser):
         content, bodies = blocks(text, begin="<tool_call>", end="</tool_call>")
         if not bodies:
             return None
-        values = [_only(json_values(body.strip())) for body in bodies]
-        return content, [tool_call(one, arguments="arguments") for one in values]
+        values = [value for body in bodies for value in json_values(body.strip())]
+        return content, [tool_call(value) for value in values]
 
 
 class LlamaJsonParser(CallsParser):
@@ -245,17 +240,17 @@ class MistralParser(CallsParser):
         if not bodies:
             return None
         if len(bodies) == 1 and bodies[0].strip().startswith("["):
-            listed = _only(json_values(bodies[0].strip()))
+            [listed] = json_values(bodies[0].strip())
             if not isinstance(listed, list) or not listed:
                 raise NotACallError("no list of calls")
-            return content, [tool_call(value, arguments="arguments") for value in listed]
+            return content, [tool_call(value) for value in listed]
         return content, [self._named(body) for body in bodies]
 
     def _named(self, body: str) -> ToolCall:
         head, brace, tail = body.partition("{")
         name = head.strip().removesuffix("[ARGS]").strip()
-        arguments = _only(json_values(brace + tail.strip()))
-        return tool_call({"name": name, "arguments": arguments}, arguments="arguments")
+        [arguments] = json_values(brace + tail.strip())
+        return tool_call({"name": name, "arguments": arguments})
 
 
 class QwenCoderParser(CallsParser):
@@ -265,7 +260,7 @@ class QwenCoderParser(CallsParser):
     """
 
     _function = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.DOTALL)
-    _parameter = re.compile(r"\s*<parameter=([^>\n]+)>(.*?)</parameter>\s*", re.DOTALL)
+    _parameter = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
 
     def read(self, text: str, *, tools: Sequence[Message]) -> tuple[str, list[ToolCall]] | None:
         """Return the content and the calls; None: no call is begun."""
@@ -278,17 +273,28 @@ class QwenCoderParser(CallsParser):
         found = self._function.fullmatch(body)
         if found is None:
             raise NotACallError("no function")
-        name, inner = found[1].strip(), found[2]
+        name, inner = found[1].strip(), found[2].strip()
         types, arguments, place = _types(name, tools), dict[str, Any](), 0
-        while inner[place:].strip():
+        while place < len(inner):
             parameter = self._parameter.match(inner, place)
             if parameter is None:
                 raise NotACallError("no parameter")
-            key, value = parameter[1].strip(), parameter[2]
-            value = value.removeprefix("\n").removesuffix("\n")
-            arguments[key] = _typed(value, types.get(key))
+            key = parameter[1].strip()
+            arguments[key] = _typed(parameter[2], types.get(key))
             place = parameter.end()
-        return tool_call({"name": name, "arguments": arguments}, arguments="arguments")
+        return tool_call({"name": name, "arguments": arguments})
+
+
+class Glm45Parser(QwenCoderParser):
+    """Reads ``<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>``.
+
+    White space may part the marks. A value is read as in ``QwenCoderParser``; a text keeps its own.
+    """
+
+    _function = re.compile(r"\s*([^\s<{]+)\s*((?:<arg_key>.*)?)", re.DOTALL)
+    _parameter = re.compile(
+        r"<arg_key>([^<]+)</arg_key>\s*<arg_value>(.*?)</arg_value>\s*", re.DOTALL
+    )
 
 
 class PythonicParser(CallsParser):
@@ -322,9 +328,7 @@ def _python_call(node: ast.expr) -> ToolCall:
         if keyword.arg is None or keyword.arg in arguments:
             raise NotACallError("no named argument")
         arguments[keyword.arg] = _as_json(ast.literal_eval(keyword.value))
-    return tool_call(
-        {"name": ast.unparse(node.func), "arguments": arguments}, arguments="arguments"
-    )
+    return tool_call({"name": ast.unparse(node.func), "arguments": arguments})
 
 
 def _as_json(value: Any) -> Any:  # Any: a literal, as JSON can hold it
@@ -346,7 +350,7 @@ class Qwen3Parser:
     def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
         """Return reasoning and content."""
         body = text.lstrip()
-        if not _is_open(prompt) and not body.startswith(_THINK):
+        if not prompt.rstrip().endswith(_THINK) and not body.startswith(_THINK):
             return ParsedReply(content=text)
         return _parted(body.removeprefix(_THINK))
 
@@ -362,10 +366,6 @@ class DeepseekR1Parser:
         if prompt.rstrip().endswith(_THINK_END):
             return ParsedReply(content=text)
         return _parted(text.lstrip().removeprefix(_THINK))
-
-
-def _is_open(prompt: str) -> bool:
-    return prompt.rstrip().endswith(_THINK)
 
 
 def _parted(text: str) -> ParsedReply:
@@ -413,8 +413,8 @@ def json_values(text: str, *, between: str = "") -> list[Any]:  # Any: JSON
     return values
 
 
-def tool_call(value: Any, *, arguments: str) -> ToolCall:  # Any: JSON
-    """Return the call that an object with ``name`` and arguments is.
+def tool_call(value: Any, *, arguments: str = "arguments") -> ToolCall:  # Any: JSON
+    """Return the call that an object with ``name`` and, under that name, arguments is.
 
     Raises:
         NotACallError: it is none.
@@ -425,11 +425,6 @@ def tool_call(value: Any, *, arguments: str) -> ToolCall:  # Any: JSON
     if not isinstance(name, str) or not name.strip():
         raise NotACallError("no name")
     return ToolCall(name=name, arguments=value[arguments])
-
-
-def _only(values: list[Any]) -> Any:  # Any: JSON
-    [value] = values
-    return value
 
 
 def _of_llama(value: Any) -> str:  # Any: JSON
@@ -446,19 +441,19 @@ def _types(name: str, tools: Sequence[Message]) -> dict[str, Any]:  # Any: of a 
         function = tool.get("function", tool)
         if function.get("name") == name:
             properties = (function.get("parameters") or {}).get("properties") or {}
-            return {key: (value or {}).get("type") for key, value in properties.items()}
+            return {k: v.get("type") for k, v in properties.items() if isinstance(v, dict)}
     return {}
 
 
 def _typed(value: str, kind: Any) -> Any:  # Any: what a schema says, and a value of it
-    if kind in {None, "string"}:
+    if kind is None or kind == "string":
         return value
     kinds = kind if isinstance(kind, list) else [kind]
     try:
         [parsed] = json_values(value.strip())
     except (ValueError, RecursionError):
         return value
-    wanted = tuple(_PYTHON[one] for one in kinds if one in _PYTHON)
+    wanted = tuple(python for name, python in _PYTHON.items() if name in kinds)
     is_number_of_bool = isinstance(parsed, bool) and "boolean" not in kinds
     return parsed if isinstance(parsed, wanted) and not is_number_of_bool else value
 
