@@ -159,14 +159,54 @@ def test_an_observation_longer_than_the_context_cuts_what_follows() -> None:
                 reply = self.get_model_response_text(memory)
                 memory += [{"role": "assistant", "content": reply}]
                 memory += [{"role": "user", "content": text}]
-            return [self.process_messages_to_experience(memory[:-1], 0.0)]
+            return [self.process_messages_to_experience(memory[:-1], 1.0)]
 
     model = model_with(CHAT_TEMPLATE, engine, max_model_len=200, max_response_tokens=20)
     [experience] = Floods(task=a_task(), model=model).run()
 
-    assert experience.truncate_status == "prompt_truncated"
+    assert (experience.truncate_status, experience.reward) == ("prompt_truncated", 0.0)
     assert len(experience.tokens) <= 200
     assert len(trained_spans(experience)) == 1
+
+
+class TalksOn(MultiTurnWorkflow):
+    """Two turns, the second of which may be longer than the context."""
+
+    def run(self):
+        memory = [{"role": "user", "content": "go?"}]
+        reply = self.get_model_response_text(memory)
+        memory += [{"role": "assistant", "content": reply}]
+        memory += [{"role": "user", "content": self.task.task_desc}]
+        memory += [{"role": "assistant", "content": "said by nobody"}]
+        return [self.process_messages_to_experience(memory, -0.1, truncate_status="theirs")]
+
+
+@pytest.mark.parametrize(
+    ("num_letters", "reward", "status"),
+    [(20, -0.1, "theirs"), (500, 0.0, "response_truncated")],
+)
+def test_a_conversation_that_fills_the_context_has_the_reward_0(
+    num_letters, reward, status
+) -> None:
+    engine = ScriptedEngine("go")
+    model = model_with(CHAT_TEMPLATE, engine, max_model_len=200, max_response_tokens=20)
+    task = a_task(raw_task={"question": "x" * num_letters, "answer": ""})
+
+    [experience] = TalksOn(task=task, model=model).run()
+
+    assert (experience.reward, experience.truncate_status) == (reward, status)
+
+
+def test_a_conversation_that_fills_the_context_must_have_a_reward_that_is_a_number() -> None:
+    engine = ScriptedEngine("go")
+    model = model_with(CHAT_TEMPLATE, engine, max_model_len=200, max_response_tokens=20)
+    workflow = TalksOn(task=a_task(), model=model)
+    asked = [{"role": "user", "content": "go?"}]
+    talk = [*asked, {"role": "assistant", "content": workflow.get_model_response_text(asked)}]
+    talk.append({"role": "user", "content": "x" * 500})
+
+    with pytest.raises(WorkflowError, match="the reward of process_messages_to_experience is 'a'"):
+        workflow.process_messages_to_experience(talk, "a")
 
 
 def test_messages_without_a_reply_of_the_model_are_refused(golden) -> None:

@@ -47,8 +47,8 @@ def experiences_of_chat(
         chat_format: tokenizer and chat template.
         temperature: of the experience where nothing was recorded.
         max_len: what follows the last reply is left out where the whole would be longer; a
-            conversation that leaves no room for another token is ``response_truncated``. Of one
-            that was not recorded the last tokens stay, as of a prompt that is cut.
+            conversation that leaves no room for another token is ``response_truncated`` and has
+            the reward 0. Of one that was not recorded the last tokens stay, as of a cut prompt.
     """
     chains = history.chains(chat)
     if not chains:
@@ -59,7 +59,8 @@ def experiences_of_chat(
     rest = _rest_ids(last, whole, chat_format)
     length = len(last.ids) + len(rest)
     experience = _chain_experience(last, whole, () if length > max_len else rest, chat_format)
-    experience.truncate_status = "response_truncated" if length >= max_len else None
+    if length >= max_len:
+        experience.truncate_status, experience.reward = "response_truncated", 0.0
     return [*earlier, experience]
 
 

@@ -68,15 +68,27 @@ class MultiTurnWorkflow(Workflow):
 
         Args:
             messages: all that was said, the model's replies as they were.
-            reward: of the whole run.
+            reward: of the whole run; a conversation that fills ``model.max_model_len`` has 0.
             info: the workflow's own data; its numbers become metrics.
-            truncate_status: ``prompt_truncated`` or ``response_truncated``; None: as it was.
+            truncate_status: ``prompt_truncated`` or ``response_truncated``, where nothing was cut.
 
         Raises:
             WorkflowError: none of the messages is a reply of this run's model.
         """
         experience = self.model.convert_messages_to_experience(messages)
-        return _completed(experience, reward, dict(info or {}), truncate_status)
+        mask = experience.action_mask
+        if (mask is None or not mask.any()) and experience.truncate_status is None:
+            raise WorkflowError(
+                "none of the messages is a reply of this run's model, so nothing could be learned. "
+                "Append each reply as it was: {'role': 'assistant', 'content': the text}."
+            )
+        score = reward_of(reward, what="the reward of process_messages_to_experience")
+        experience.reward = score if experience.reward is None else experience.reward
+        given = dict(info or {})
+        experience.info |= given
+        experience.metrics |= {k: float(v) for k, v in given.items() if isinstance(v, Real)}
+        experience.truncate_status = experience.truncate_status or truncate_status
+        return experience
 
     async def process_messages_to_experience_async(
         self,
@@ -87,20 +99,3 @@ class MultiTurnWorkflow(Workflow):
     ) -> Experience:
         """Return the conversation as one experience; see the other method."""
         return self.process_messages_to_experience(messages, reward, info, truncate_status)
-
-
-def _completed(
-    experience: Experience, reward: float, info: dict[str, Any], truncate_status: str | None
-) -> Experience:
-    mask = experience.action_mask
-    if (mask is None or not mask.any()) and experience.truncate_status is None:
-        raise WorkflowError(
-            "none of the messages is a reply of this run's model, so nothing could be learned. "
-            "Append each reply as it was: {'role': 'assistant', 'content': the text}."
-        )
-    experience.reward = reward_of(reward, what="the reward of process_messages_to_experience")
-    experience.info |= info
-    experience.metrics |= {k: float(v) for k, v in info.items() if isinstance(v, Real)}
-    if truncate_status is not None:
-        experience.truncate_status = truncate_status
-    return experience
