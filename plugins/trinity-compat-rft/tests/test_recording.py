@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trinity
+from openai import AsyncOpenAI
 from trinity.common.models.model import ModelWrapper
 from trinity.common.models.settings import ModelSettings
 from trinity.common.ports import RunKey
@@ -107,6 +108,81 @@ def test_a_reward_without_ids_is_for_all_replies_and_a_later_one_wins(model):
     assert [one.reward for one in made(Twice, model).run()] == [0.5, 0.5]
 
 
+class Talks(WorkflowWithRecording):
+    """One conversation of three turns, whose replies are good day, fine, bye."""
+
+    rewards: dict = {}  # noqa: RUF012 - by the number of the turn, given right after it
+    with_ids = False
+
+    async def run_async(self):
+        client = self.model.get_openai_async_client()
+        talk = []
+        for turn in range(3):
+            talk.append({"role": "user", "content": f"Question {turn}?"})
+            reply = await client.chat.completions.create(model=self.model_name, messages=talk)
+            talk.append({"role": "assistant", "content": reply.choices[0].message.content})
+            if turn in self.rewards:
+                ids = [reply.id] if self.with_ids else None
+                await self.update_reward(self.rewards[turn], {"turn": turn}, ids)
+        return {}
+
+
+def trained_texts(experiences):
+    """Return the texts that each experience trains, with the ends of their turns."""
+    decode = script_chat_format().decode
+    return [
+        decode(one.tokens[one.prompt_length :][one.action_mask].tolist(), skip_special_tokens=True)
+        for one in experiences
+    ]
+
+
+def test_a_conversation_is_one_experience_that_trains_all_of_its_replies(model):
+    cls = type("AtItsEnd", (Talks,), {"rewards": {2: 0.5}})
+
+    experiences = made(cls, model).run()
+
+    assert trained_texts(experiences) == ["good dayfinebye"]
+    assert [one.reward for one in experiences] == [0.5]
+    assert experiences[0].info["turn"] == 2
+
+
+def test_a_reward_is_for_the_replies_before_it_and_what_comes_after_is_not_trained_on(model):
+    cls = type("BeforeTheNote", (Talks,), {"rewards": {1: 0.5}})
+
+    experiences = made(cls, model).run()
+
+    assert trained_texts(experiences) == ["good dayfine"]
+    assert [one.reward for one in experiences] == [0.5]
+    assert experiences[0].metrics["api/unscored"] == 1.0
+
+
+def test_replies_of_one_conversation_with_their_own_rewards_are_trained_on_once_each(model):
+    rewards = {0: 1.0, 1: 0.25, 2: 1.0}
+    cls = type("ByTurn", (Talks,), {"rewards": rewards, "with_ids": True})
+
+    experiences = made(cls, model).run()
+
+    assert trained_texts(experiences) == ["fine", "good daybye"]
+    assert [one.reward for one in experiences] == [0.25, 1.0]
+
+
+def test_the_agent_samples_as_it_asks_and_as_configured_where_it_does_not(model):
+    class Plans(Chats):
+        async def run_async(self):
+            client = AsyncOpenAI(base_url=self.base_url, api_key=self.task.api_key)
+            for options in ({"temperature": 0.25, "top_p": 0.5}, {}):
+                await client.chat.completions.create(
+                    model=self.model_name, messages=HELLO, **options
+                )
+            await self.update_reward(1.0)
+
+    experiences = made(Plans, model).run()
+
+    asked = [exchange.request for exchange in model._engine.exchanges]
+    assert [(one.temperature, one.top_p) for one in asked] == [(0.25, 0.5), (1.0, 1.0)]
+    assert [one.temperature for one in experiences] == [0.25, 1.0]
+
+
 @pytest.mark.parametrize(
     ("rewards", "ids", "words"),
     [
@@ -135,14 +211,23 @@ def test_a_reward_that_is_no_number_is_refused_where_it_is_given(model):
         asyncio.run(made(Chats, model).update_reward("good"))
 
 
+def test_the_key_of_a_task_is_the_runs_name_where_there_is_no_api():
+    settings = ModelSettings(model_path="scripted", max_model_len=4096, max_response_tokens=64)
+    key = RunKey(batch="3", task=7, run=2)
+    model = ModelWrapper(ScriptedEngine("fine"), script_chat_format(), settings, key=key)
+
+    assert made(Executed, model).task.api_key == "3/7/2"
+
+
 class Executed(WorkflowBase):
     completed = 1
 
     async def execute(self):
-        self.model.set_api_key(self.task.task_id)
+        self.model.set_api_key(self.task.api_key)
         replies = await self.model.chat_async(HELLO)
         replies[0].reward = 1.0
-        await self.model.overwrite_history_experiences_async(experiences=replies, key="0/0/0")
+        key = self.task.api_key
+        await self.model.overwrite_history_experiences_async(experiences=replies, key=key)
         metrics = [{"turns": 1.0}]
         return Status(self.completed, 1, metrics, message="the agent gave up")
 

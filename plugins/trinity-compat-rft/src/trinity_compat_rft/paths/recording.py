@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trinity.common.workflows.workflow import Workflow, reward_of
+from trinity.common.workflows.task import Task
+from trinity.common.workflows.workflow import Workflow
 from trinity.errors import WorkflowError
+
+from trinity_compat_rft.paths.recorded_model import RecordedModel, RecordedTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from trinity.common.experience import Experience
     from trinity.common.models.model import ModelWrapper
-    from trinity.common.ports import Endpoint
-    from trinity.common.workflows.task import Task
 
 __all__ = ["Metrics", "RecordedModel", "Status", "WorkflowBase", "WorkflowWithRecording"]
 
@@ -44,117 +45,6 @@ class Status:
     def ok(self) -> bool:
         """Return whether all runs are complete."""
         return self.completed_runs == self.total_runs
-
-
-class RecordedModel:
-    """The run's model, with the methods that score what it recorded.
-
-    Everything else is the ``ModelWrapper``'s.
-    """
-
-    def __init__(self, model: ModelWrapper) -> None:
-        self._model = model
-        self._endpoint: Endpoint | None = None
-        self._given: list[Experience] | None = None
-        self._scores: list[tuple[float | None, dict[str, Any], list[str] | None]] = []
-
-    def __getattr__(self, name: str) -> Any:  # Any: an attribute of the model
-        return getattr(self._model, name)
-
-    @property
-    def endpoint_of_run(self) -> Endpoint:
-        """Return where an agent finds the model."""
-        if self._endpoint is None:
-            self._endpoint = self._model.endpoint()
-        return self._endpoint
-
-    @property
-    def base_url(self) -> str:
-        """Return the address of its OpenAI API."""
-        return self.endpoint_of_run.base_url
-
-    @property
-    def api_key(self) -> str:
-        """Return the key by which calls are known as this run's."""
-        return self.endpoint_of_run.key
-
-    def set_api_key(self, api_key: str) -> None:
-        """Do nothing: each run has a key of its own."""
-
-    async def overwrite_history_experiences_async(
-        self, experiences: list[Experience], key: str | None = None
-    ) -> None:
-        """Let these be the run's experiences in place of what was recorded."""
-        self._given = list(experiences)
-
-    async def update_experience_reward_async(
-        self,
-        *,
-        reward: float,
-        info: dict[str, Any] | None = None,
-        sample_ids: list[str] | None = None,
-        key: str | None = None,
-    ) -> None:
-        """Give recorded replies a reward; a later one wins.
-
-        Args:
-            reward: finite.
-            info: added to each.
-            sample_ids: ``id`` of the responses; None: all replies of the run.
-            key: ignored; a run scores its own replies.
-
-        Raises:
-            WorkflowError: the reward is no number.
-        """
-        score = reward_of(reward, what="update_reward()'s reward")
-        self._scores.append((score, dict(info or {}), sample_ids))
-
-    def scored(self) -> list[Experience]:
-        """Return the run's experiences that have a reward.
-
-        Raises:
-            ModelError: the engine failed, whatever the agent made of it.
-            WorkflowError: nothing was recorded or scored, or an id is unknown.
-        """
-        self._model.check_served()
-        experiences = self._given
-        if experiences is None:
-            experiences = self._model.extract_experience_from_history()
-        if not experiences:
-            raise WorkflowError(
-                "no call of the model was recorded. Let the agent ask at the workflow's base_url "
-                "with its api_key, or set explorer.rollout_model.enable_history: true for chats."
-            )
-        for reward, info, sample_ids in self._scores:
-            for one in _chosen(experiences, sample_ids):
-                one.reward = reward
-                one.info |= info
-        kept = [one for one in experiences if one.reward is not None]
-        if not kept:
-            raise WorkflowError(
-                f"none of {len(experiences)} recorded replies has a reward. Call update_reward() "
-                f"before run_async() returns."
-            )
-        kept[-1].metrics["api/unscored"] = float(len(experiences) - len(kept))
-        return kept
-
-
-def _chosen(experiences: list[Experience], sample_ids: list[str] | None) -> list[Experience]:
-    if sample_ids is None:
-        return experiences
-    by_number: dict[str, list[Experience]] = {}
-    for one in experiences:
-        by_number.setdefault(str(one.info.get("request", "")).partition("-")[0], []).append(one)
-    chosen: list[Experience] = []
-    for sample_id in sample_ids:
-        found = by_number.get(sample_id.rpartition("-")[2])
-        if found is None:
-            raise WorkflowError(
-                f"update_reward() was given the sample id {sample_id!r}, which is no reply of this "
-                f"run. Give the id of a response, such as chatcmpl-0/3/1-0."
-            )
-        chosen += found
-    return chosen
 
 
 def _executed(own: Callable[..., Coroutine[Any, Any, Any]] | None) -> Any:  # Any: a method
@@ -192,6 +82,16 @@ class WorkflowBase(Workflow):
         super().__init__(task=task, model=model, auxiliary_models=auxiliary_models)
         self.model: Any = RecordedModel(model)
         self._is_executing = False
+
+    @property
+    def task(self) -> RecordedTask:
+        """Return the task of the run, whose ``api_key`` is the run's."""
+        return self._task
+
+    @task.setter
+    def task(self, task: Task) -> None:
+        given = {one.name: getattr(task, one.name) for one in fields(Task)}
+        self._task = RecordedTask(**given, key=lambda: self.model.api_key)
 
     @abstractmethod
     async def execute(self) -> Status:

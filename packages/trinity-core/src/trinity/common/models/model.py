@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.common.models.calls import PendingCall
     from trinity.common.models.chat_format import ChatFormat, Message
+    from trinity.common.models.recorded_calls import RecordedCall
     from trinity.common.ports import (
         Completion,
         Endpoint,
@@ -317,17 +318,20 @@ class ModelWrapper:
                 "the calls of this model are not recorded. "
                 "Set explorer.rollout_model.enable_history: true."
             )
-        are_chains = merge == "chains"
-        recorders = [one._recorder for one in self._agents]
-        calls = [call for recorder in recorders for call in recorder.in_order()]
-        calls.sort(key=lambda call: call.key)
-        found = chains_of(calls) if are_chains else [call.experience for call in calls]
-        for recorder in recorders if clear_history else ():
-            recorder.clear()
+        calls = self.recorded_calls
+        found = chains_of(calls) if merge == "chains" else [call.experience for call in calls]
+        for one in self._agents if clear_history else ():
+            one._recorder.clear()
         num_undelivered = sum(session.num_undelivered for session in self._sessions)
         if found and num_undelivered:
             found[-1].metrics["api/undelivered:sum"] = float(num_undelivered)
         return found
+
+    @property
+    def recorded_calls(self) -> list[RecordedCall]:
+        """Return the replies so far, in the order of their requests."""
+        calls = [call for one in self._agents for call in one._recorder.in_order()]
+        return sorted(calls, key=lambda call: call.key)
 
     def endpoint(
         self, agent: str = "", *, record: bool = True, force_sampling: bool = True
