@@ -345,6 +345,25 @@ def test_a_question_is_rated_by_a_judge_and_a_wrong_decision_is_worth_nothing(
     assert "patient: My head hurts.\ndoctor: Since when?" in text
 
 
+@pytest.mark.parametrize(
+    ("verdict", "reward", "success"),
+    [
+        (VERDICT, 1 * (1 + 2 * 0.5) + 1, 1.0),
+        ("<content_score>0.5</content_score>", 1 * (1 + 2 * 0.5) + 0, 0.0),
+        ("A good question.", 1 * (1 + 2 * 0) + 0, 0.0),
+    ],
+)
+def test_a_score_that_the_judge_does_not_say_is_0_and_a_metric_tells(
+    verdict, reward, success
+) -> None:
+    _, (experience,) = run(
+        "learn2ask_workflow", "Since when?", judge=[verdict], raw_task={"question": TALK}
+    )
+
+    assert experience.reward == reward
+    assert experience.metrics["judge_success"] == success
+
+
 def test_a_doctor_who_stops_in_time_needs_no_judge() -> None:
     row = {"question": TALK, "decision_truth": "stop"}
     _, experiences = run(

@@ -41,6 +41,7 @@ class Learn2AskWorkflow(WithJudge, SimpleWorkflow):
 
     The judge is ``explorer.auxiliary_models[0]``. The prompt's column holds the talk (messages, or
     a text); ``decision_truth`` is ``continue`` or ``stop``, ``info_truth`` what has to be asked.
+    A score that its reply lacks is 0; the metric ``judge_success`` is 1 where it has both.
 
     Arguments (``workflow_args``):
         train_mode: ``Ra+Rs`` (both), ``Ra`` (the question alone) or ``Rs`` (the decision alone).
@@ -95,12 +96,13 @@ class Learn2AskWorkflow(WithJudge, SimpleWorkflow):
         return {"action_score": 1.0, "content_score": 0.0, "format_score": 0.0} | self._rated(reply)
 
     def _rated(self, reply: str) -> dict[str, float]:
-        """Return the scores in the judge's reply."""
+        """Return the scores in the judge's reply, and whether it has both."""
         names = {"user": "patient", "assistant": "doctor"}
         turns = [*self.talk, {"role": "assistant", "content": reply}]
         told = [f"{names[t['role']]}: {t['content']}" for t in turns if t["role"] in names]
         verdict = self.verdict(JUDGE_PROMPT.format(wanted=self.info_truth), "\n".join(told))
-        return {name: float(value) for name, value in _TAG.findall(verdict)}
+        scores = {name: float(value) for name, value in _TAG.findall(verdict)}
+        return scores | {"judge_success": float(len(scores) == 2)}
 
 
 def fused(scores: Mapping[str, float], *, train_mode: str, fusion: str) -> float:
