@@ -53,10 +53,10 @@ def test_labels_of_runs_are_permuted(a: list[float], b: list[float], p: float) -
 def test_a_p_does_not_depend_on_the_unit_of_the_values(scale) -> None:
     source = np.random.default_rng(0)
     for a in source.uniform(1.0, 1.4, (200, 8)):
-        of_labels, of_signs = p_of_labels(a[:4], a[4:]), p_of_signs(a - 1.2)
+        of_labels, of_signs = p_of_labels(a[:4], a[4:]), p_of_differences(a - 1.2)
 
         assert p_of_labels(a[:4] * scale, a[4:] * scale) == of_labels >= smallest_p(4, 4)
-        assert p_of_signs((a - 1.2) * scale) == of_signs
+        assert p_of_differences((a - 1.2) * scale) == of_signs
 
 
 @pytest.mark.parametrize("offset", [0, 10**4, 10**9])
@@ -69,7 +69,23 @@ def test_a_p_is_that_of_exact_arithmetic(offset, size) -> None:
 
         assert p_of_labels(values[:size], values[size:]) == exact_p_of_labels(tenths, size)
         tenths[0] += 10 * offset
-        assert p_of_signs([one / 10 for one in tenths]) == exact_p_of_signs(tenths)
+        assert p_of_differences([one / 10 for one in tenths]) == exact_p_of_signs(tenths)
+
+
+def p_of_differences(values) -> float:
+    return p_of_signs([np.zeros(len(values))], [np.array(values)])
+
+
+@pytest.mark.parametrize("offset", [0, 100, 1000, 10**9])
+@pytest.mark.parametrize("num_runs", [1, 3])
+def test_a_p_of_paired_tasks_is_that_of_exact_arithmetic(offset, num_runs) -> None:
+    """Of values with one decimal, whose differences are off by the rounding of the values."""
+    source = np.random.default_rng(num_runs)
+    for tenths_NST in source.integers(1, 30, (50, 2, num_runs, 6)):
+        a_ST, b_ST = offset + tenths_NST / 10
+        a_T, b_T = tenths_NST.sum(axis=1)
+
+        assert p_of_signs(a_ST, b_ST) == exact_p_of_signs((b_T - a_T).tolist())
 
 
 def exact_p_of_labels(values: list[int], size: int) -> float:
@@ -87,7 +103,7 @@ def exact_p_of_signs(values: list[int]) -> float:
 
 
 def test_one_large_value_does_not_hide_the_others() -> None:
-    assert p_of_signs([1e9, 0.1, 0.1, 0.1]) == 2 / 16
+    assert p_of_differences([1e9, 0.1, 0.1, 0.1]) == 2 / 16
     times = [1.7e9 + n / 10 for n in range(4)]
     assert p_of_labels(times, [one + 1 for one in times]) == 2 / 70
 
@@ -104,7 +120,7 @@ def test_many_runs_are_permuted_at_random() -> None:
     [([1, 1, 1, 1], 2 / 16), ([1, -1], 1.0), ([3, 1, 1], 2 / 8), ([2, -1, 1], 6 / 8)],
 )
 def test_signs_of_paired_differences_are_permuted(differences: list[float], p: float) -> None:
-    assert p_of_signs(differences) == pytest.approx(p)
+    assert p_of_differences(differences) == pytest.approx(p)
 
 
 def test_fewer_than_four_seeds_an_arm_cannot_show_a_difference() -> None:

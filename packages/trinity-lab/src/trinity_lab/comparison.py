@@ -220,8 +220,7 @@ def _difference(
         a, b = (means_of(arm, every, stream) for stream, arm in enumerate((first, second)))
         interval = interval_of(b - a)
     if len(common) > 1:
-        a_T, b_T = (np.mean(_table(arm.runs, common), axis=0) for arm in (first, second))
-        p_tasks = p_of_signs(list(b_T - a_T))
+        p_tasks = p_of_signs(_table(first.runs, common), _table(second.runs, common))
     return Difference(
         first=first,
         second=second,

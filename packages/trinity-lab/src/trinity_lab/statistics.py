@@ -99,17 +99,24 @@ def p_of_labels(a: Sequence[float], b: Sequence[float]) -> float:
     return float(count / (len(differences) + extra))
 
 
-def p_of_signs(differences: Sequence[float]) -> float:
-    """Return the p-value of a mean of paired differences: how often other signs give as much."""
-    values = np.array(differences, dtype=float)
-    signs, extra = _signs(len(values))
-    means = np.abs(signs @ values) / len(values)
-    count = np.sum(means >= abs(values.mean()) - _rounding(values)) + extra
+def p_of_signs(a_ST: Sequence[Values], b_ST: Sequence[Values]) -> float:
+    """Return the p-value of a mean of paired differences: how often other signs give as much.
+
+    Args:
+        a_ST: for each run of one arm the values of its tasks.
+        b_ST: of the other's runs, of the same tasks.
+    """
+    differences = np.mean(b_ST, axis=0) - np.mean(a_ST, axis=0)
+    signs, extra = _signs(len(differences))
+    means = np.abs(signs @ differences) / len(differences)
+    # A small difference of large values is off by their rounding, and two means are compared.
+    off = _rounding(differences) + 2 * _rounding(np.stack([*a_ST, *b_ST]))
+    count = np.sum(means >= abs(differences.mean()) - off) + extra
     return float(count / (len(means) + extra))
 
 
 def _rounding(values: Values) -> float:
-    """Return how far two means of these values may differ by rounding alone."""
+    """Return how far two means of so many values, or rows, may differ by rounding alone."""
     return float(len(values) * np.finfo(float).eps * np.abs(values).max())
 
 
