@@ -46,6 +46,17 @@ def test_the_narrowest_of_the_containers_around_it_counts(system) -> None:
     assert system(own="1:cpu:/\n0::/pod/task\n", **groups) == MIB
 
 
+def test_the_least_limit_is_that_of_the_container_also_where_the_machine_has_less_left(
+    system, tmp_path
+) -> None:
+    """Of 8 MiB in all 1 is left, of the container's 4 MiB 3 are."""
+    at = {"proc": tmp_path / "proc", "cgroups": tmp_path / "cgroup"}
+    left = system(meminfo=MEMINFO.replace("6144", "1024"), root=(4 * MIB, MIB, 0))
+
+    assert left == MIB
+    assert memory("limit", **at).limit == 4 * MIB
+
+
 def test_a_container_over_its_limit_has_nothing_left(system) -> None:
     assert system(root=(4 * MIB, 5 * MIB, 0)) == 0
 

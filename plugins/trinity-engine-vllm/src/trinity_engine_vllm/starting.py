@@ -111,5 +111,5 @@ def _bytes_of_a_token(model_path: str) -> int:
 
 
 def _all_memory() -> int:
-    found = memory()  # of the machine, or of its container
+    found = memory("limit")  # of the machine, or of its container
     return found.limit if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -49,23 +49,23 @@ class Memory:
         return f"{self.used / GB:.1f} of {self.limit / GB:.1f} GB"
 
 
-def memory(*, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memory | None:
+def memory(least: str = "left", *, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memory | None:
     """Return the limit that leaves least, of the machine and the containers; None: none says.
 
     Args:
+        least: what is least, ``left`` or ``limit``: then however much of it is used.
         proc: where the kernel tells about processes.
         cgroups: where it tells about containers.
     """
     found = [*_of_machine(proc / "meminfo"), *_of_groups(proc / "self/cgroup", cgroups)]
-    return min(found, key=lambda one: one.left, default=None)
+    return min(found, key=lambda one: getattr(one, least), default=None)
 
 
 def num_oom_kills(*, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     """Return how many processes the kernel has ended for lack of memory, where it tells."""
     for _, folder in _groups(proc / "self/cgroup", cgroups):
         for name in ("memory.events", "memory.oom_control"):
-            count = _numbers(folder / name).get("oom_kill")
-            if count is not None:
+            if (count := _numbers(folder / name).get("oom_kill")) is not None:
                 return count
     return _numbers(proc / "vmstat").get("oom_kill", 0)
 

@@ -398,7 +398,7 @@ def num_workers(config: Config) -> int:
 
 def _store_bytes(config: Config) -> int:
     """Return the bound of the object store: for the weights of this model, and batches."""
-    found = memory()  # of the machine, or of its container
+    found = memory("limit")  # of the machine, or of its container
     most = found.limit if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = int(most * MAX_STORE_SHARE)
     folder = Path(config.model.model_path).expanduser()
