@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import pytest
 from trinity.cli.main import app
+from trinity.common.config import Config
+from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 from trinity_debug.recorded_times import recorded_times
-from trinity_debug.simulate import Candidate, best_of
+from trinity_debug.simulate import Candidate, Simulation, best_of, setup_of
 from trinity_debug.simulated_engines import Engines, Seconds
 from trinity_debug.simulated_run import Outcome, Setup, simulated
 from typer.testing import CliRunner
@@ -85,6 +87,42 @@ def test_off_policy_steps_are_counted_for_each_row(style, settings, most, mean) 
     assert outcome.off_policy == pytest.approx(mean)
 
 
+@pytest.mark.parametrize(
+    ("style", "settings"),
+    [
+        ("fixed", {"synchronizer.sync_interval": 3, "synchronizer.sync_offset": 1}),
+        ("explorer_driven", {"synchronizer.explorer_sync_interval": 4}),
+        ("trainer_driven", {"synchronizer.trainer_sync_interval": 4}),
+        ("trainer_driven", {"synchronizer.sync_interval": 3}),
+        ("fully_async", {"explorer.window": 0.0, "synchronizer.sync_interval": 2}),
+        ("fully_async", {"explorer.window": 1.0}),
+    ],
+)
+def test_the_schedule_of_the_file_is_the_one_that_is_simulated(style, settings) -> None:
+    config = Config()
+    config.mode, config.buffer.batch_size, config.synchronizer.sync_style = "both", 64, style
+    for path, value in settings.items():
+        section, _, name = path.partition(".")
+        setattr(getattr(config, section), name, value)
+    times = {"rollout": SETUP.rollout, "train": SETUP.train}
+
+    setup = setup_of(config, Simulation(times=times, train_gpus=1), requests=1, ranks=1)
+
+    assert policy_of(setup.config) == policy_of(config)
+
+
+@pytest.mark.parametrize("shared", [1.0, 0.3])
+@pytest.mark.parametrize("around", [0.0, 0.1])
+def test_a_run_of_many_years_ends(shared, around) -> None:
+    """Each step is 3.6 million seconds of both sides, which overlap but for the first and last."""
+    hours = Seconds(mean=3.6e6)
+    times = {"rollout": hours, "train": hours, "around": Seconds(mean=around), "shared": shared}
+
+    outcome = simulated(replace(SETUP, offset=1, steps=40, **times))
+
+    assert outcome.seconds == pytest.approx(3.6e6 * (2 + 39 / shared), rel=1e-4)
+
+
 def test_single_groups_wait_less_for_slow_rollouts_than_whole_steps() -> None:
     slow = replace(SETUP, rollout=Seconds.of_slowest(10.0, 60.0))
     steps, groups = (simulated(replace(slow, style=s)) for s in ("fixed", "fully_async"))
@@ -111,11 +149,19 @@ def test_a_rollout_begins_again_elsewhere_when_its_engine_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"), [("failure=0", "Write more than 0"), ("failure=1", "never ends")]
+    ("failure", "said"),
+    [
+        (["failure=0"], "Write more than 0"),
+        (["failure=1"], "never ends"),
+        # 120 s of a rollout and a train step
+        (["failure=0.1", "restart=0"], "1,000 times in a step of 120 s. Write 0.12 or more"),
+    ],
 )
 def test_engines_that_fail_before_any_rollout_ends_are_refused(tmp_path, failure, said) -> None:
     (tmp_path / "run.yaml").write_text(YAML)
-    words = ["--simulate", "--time", "rollout=100", "--time", "train=20", "--time", failure]
+    words = ["--simulate"]
+    for time in ["rollout=100", "train=20", *failure]:
+        words += ["--time", time]
     ended = CliRunner().invoke(app, ["plan", str(tmp_path / "run.yaml"), "--gpus", "8", *words])
 
     assert isinstance(ended.exception, ConfigError)
@@ -301,3 +347,44 @@ def test_a_colocated_run_is_simulated_in_turns_on_all_gpus_and_compared_with_spl
 
     assert "fixed, sync_offset 0 | 8 GPUs of both | 1.067 | 30 |" in said
     assert "fixed, sync_offset 1 | 4 + 4 GPUs |" in said
+
+
+def own_line(said: str) -> str:
+    [line] = [one for one in said.splitlines() if one.endswith("(this configuration)")]
+    return line
+
+
+def test_the_line_of_this_configuration_is_that_of_its_own_intervals(planned) -> None:
+    """Rollouts 2, 3 and 4 have the weights of the first: the last of them is 3 steps old."""
+    style = ["--gpus", "8", "--set", "synchronizer.sync_style=explorer_driven"]
+    line = own_line(planned(*style, "--set", "synchronizer.explorer_sync_interval=4"))
+
+    assert "explorer_driven, max_inflight_batches 2, sync_interval 4 | 4 + 4 GPUs |" in line
+    assert line.endswith(", 3 (this configuration)")
+    assert own_line(planned(*style)).endswith(", 1 (this configuration)")
+
+
+def test_what_cuts_slow_groups_off_is_said_to_be_left_out(planned) -> None:
+    style = ["--gpus", "8", "--set", "synchronizer.sync_style=fully_async"]
+    cut = planned(*style, "--set", "explorer.over_rollout.ratio=0.5", "--set", "explorer.window=0")
+
+    assert "without explorer.over_rollout: here each group is waited for" in cut
+    assert "fully_async, max_inflight_batches 2, window 0 |" in own_line(cut)
+    assert "is waited for" not in planned(*style)
+
+
+def test_a_schedule_that_the_check_refuses_is_not_simulated(planned) -> None:
+    style = ["--gpus", "8", "--set", "synchronizer.sync_style=fully_async"]
+    said = planned(*style, "--set", "synchronizer.sync_interval=5")
+
+    assert said.index("Use 2 or less") < said.index("not simulated: first mend")
+    assert said.rstrip().endswith("first mend synchronizer.sync_interval")
+
+
+def test_problems_are_printed_before_a_time_is_missed(tmp_path) -> None:
+    (tmp_path / "run.yaml").write_text(YAML)
+    words = ["--gpus", "1", "--gpu-memory", "8", "--set", "trainer.max_token_len_per_gpu=100000"]
+    ended = CliRunner().invoke(app, ["plan", str(tmp_path / "run.yaml"), *words, "--simulate"])
+
+    assert "model.model_path: has 0.5 billion parameters" in ended.output
+    assert "needs the seconds of a rollout and a train" in str(ended.exception)

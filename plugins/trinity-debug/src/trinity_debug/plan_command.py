@@ -79,34 +79,34 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
     if not simulate and (record is not None or times):
         raise typer.BadParameter("--record and --time are for --simulate. Add it.")
     config = load_config(file, overrides=settings or ())
-    manager = run_manager(config)
+    parts, stages = NamedParts(run_manager(config)), []
     machine = _machine(probe(model_path=config.model.model_path), gpus, gpu_memory, local=local)
-    problems: dict[str, None] = {}
-    for stage in resolve_stages(config, machine, manager=manager):
+    for stage in resolve_stages(config, machine, manager=parts.manager):
         if local:
-            fit_one_process(stage, machine, NamedParts(manager))
-        found = check(stage, machine, manager=manager)
-        problems |= dict.fromkeys(listed(one for one in found if one.severity != "notice"))
+            fit_one_process(stage, machine, parts)
+        found = check(stage, machine, manager=parts.manager)
+        stages.append((stage, [one for one in found if one.severity != "notice"]))
         typer.echo(f"{stage.name}, on {_words(machine, stage)}:")
-        parts = NamedParts(manager)
         times_s = _of_time(stage, machine, parts, tflops, tokens_per_s)
         for line in [*_lines(stage, machine, parts), *times_s]:
             typer.echo(f"  {line}")
-        if simulate:
-            asked = Asked(
-                local=local,
-                record=record,
-                times=times or [],
-                train_gpus=train_gpus,
-                shared=shared,
-                steps=steps,
-                max_off_policy=max_off_policy,
-                tflops=tflops,
-                tokens_per_s=tokens_per_s,
-            )
-            typer.echo("\n".join(simulated_stage(stage, machine, parts, asked)))
+    problems = dict.fromkeys(line for _, found in stages for line in listed(found))
     for line in problems:
         typer.echo(line)
+    asked = Asked(
+        local=local,
+        record=record,
+        times=times or [],
+        train_gpus=train_gpus,
+        shared=shared,
+        steps=steps,
+        max_off_policy=max_off_policy,
+        tflops=tflops,
+        tokens_per_s=tokens_per_s,
+    )
+    for stage, found in stages if simulate else []:
+        typer.echo(f"{stage.name}:")
+        typer.echo("\n".join(simulated_stage(stage, machine, parts, asked, problems=found)))
     raise typer.Exit(int(bool(problems)))
 
 

@@ -10,10 +10,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
 
 from trinity_debug.simulated_engines import Seconds
-from trinity_debug.simulated_run import Outcome, Setup, simulated
+from trinity_debug.simulated_run import DEFAULT_WINDOW, Outcome, Setup, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ _STYLES: tuple[tuple[str, dict[str, int]], ...] = (
 )
 _PARTS = (0.25, 0.5, 0.75)  # of the GPUs that engines get
 _SHOWN = 10  # of the fastest
+_MOST_FAILURES = 1000  # of an engine in a step
 _AS_GOOD = 0.97  # of the best throughput: then fewer off-policy steps decide
 
 
@@ -66,11 +68,16 @@ class Candidate:
 
     @property
     def keys(self) -> str:
-        """Return the settings that ask for it."""
+        """Return the settings that ask for it; what is not named has its default."""
         setup = self.setup
+        words = [setup.style, f"max_inflight_batches {setup.lead}"]
         if setup.style == "fixed":
-            return f"fixed, sync_offset {setup.offset}"
-        return f"{setup.style}, max_inflight_batches {setup.lead}"
+            words[1] = f"sync_offset {setup.offset}"
+        if setup.interval > 1:
+            words.append(f"sync_interval {setup.interval}")
+        if setup.style == "fully_async" and setup.window != DEFAULT_WINDOW:
+            words.append(f"window {setup.window:g}")
+        return ", ".join(words)
 
 
 def times_of(given: Sequence[str]) -> dict[str, Seconds]:
@@ -103,22 +110,31 @@ def setup_of(config: Config, asked: Simulation, *, requests: int, ranks: int) ->
         ranks: GPUs of the trainer.
 
     Raises:
-        ConfigError: the time of a rollout or of a train step is missing.
+        ConfigError: the time of a rollout or of a train step is missing, or engines fail all the
+            time.
     """
-    times, rollout = dict(asked.times), config.explorer.rollout_model
+    times, rollout, policy = dict(asked.times), config.explorer.rollout_model, policy_of(config)
     missing = [name for name in ("rollout", "train") if name not in times]
     if missing:
         raise ConfigError(
             f"a simulation needs the seconds of a {' and a '.join(missing)}: give --record RUN, "
             f"--time {missing[0]}=SECONDS, or --tflops and --tokens-per-s."
         )
-    failure, restart = times.pop("failure", None), times.pop("restart", None)
+    failure, restart_s = times.pop("failure", None), times.pop("restart", Seconds(mean=60.0)).mean
+    step_s = sum(one.mean for one in times.values())
+    least_s = step_s / _MOST_FAILURES - restart_s
+    if failure is not None and failure.mean < least_s:
+        raise ConfigError(
+            f"--time failure={failure.mean:g}: an engine would fail more than {_MOST_FAILURES:,} "
+            f"times in a step of {step_s:,.4g} s. Write {least_s:.3g} or more."
+        )
     repeat = config.algorithm.repeat_times or 1
     return Setup(
         style=config.synchronizer.sync_style,
         offset=config.synchronizer.sync_offset,
         lead=config.explorer.max_inflight_batches,
-        interval=config.synchronizer.sync_interval,
+        interval=policy.pull_every or policy.publish_every,
+        window=config.explorer.window,
         groups=config.buffer.batch_size,
         rows=repeat,
         requests=requests,
@@ -129,7 +145,7 @@ def setup_of(config: Config, asked: Simulation, *, requests: int, ranks: int) ->
         ranks=ranks,
         width=rollout.tensor_parallel_size,
         until_failure=failure.mean if failure else None,
-        restart_s=restart.mean if restart else 60.0,
+        restart_s=restart_s,
         most_s=float(config.explorer.max_timeout),
         shared=asked.shared,
         **times,
@@ -185,8 +201,9 @@ def _others(own: Setup, *, fits: Callable[[int], bool]) -> Iterator[Setup]:
         if ranks < 1 or (engines != own.engines and not fits(ranks)):
             continue
         for style, settings in _STYLES:
-            others: dict[str, Any] = {"style": style, "interval": 1, "in_turns": False}
-            yield replace(own, engines=engines, ranks=ranks, **others, **settings)
+            others: dict[str, Any] = {"style": style, "in_turns": False}
+            others |= {"interval": 1, "window": DEFAULT_WINDOW} | settings
+            yield replace(own, engines=engines, ranks=ranks, **others)
 
 
 def _of(setup: Setup, asked: Simulation) -> Outcome:
@@ -197,8 +214,7 @@ def _of(setup: Setup, asked: Simulation) -> Outcome:
 
 
 def _name(setup: Setup) -> tuple[object, ...]:
-    lead = setup.offset if setup.style == "fixed" else setup.lead
-    return setup.style, lead, setup.interval, setup.engines, setup.ranks, setup.in_turns
+    return policy_of(setup.config), setup.engines, setup.ranks, setup.in_turns
 
 
 def _split(setup: Setup) -> str:

@@ -18,6 +18,7 @@ from trinity.explorer.explorer import ExploreResult
 from trinity.runtime.loop import Loop
 from trinity.runtime.rollouts import RolloutEnd
 
+from trinity_debug.simulated_clock import Clock
 from trinity_debug.simulated_engines import Engines, Seconds
 from trinity_debug.simulated_groups import groups_of
 from trinity_debug.virtual_parts import Rows, VirtualParts
@@ -25,8 +26,9 @@ from trinity_debug.virtual_parts import Rows, VirtualParts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Outcome", "Setup", "simulated"]
+__all__ = ["DEFAULT_WINDOW", "Outcome", "Setup", "simulated"]
 
+DEFAULT_WINDOW = Config().explorer.window
 _NOTHING = Seconds(mean=0.0)
 
 
@@ -38,7 +40,8 @@ class Setup:
         style: ``synchronizer.sync_style``.
         offset: ``synchronizer.sync_offset``, of style ``fixed``.
         lead: ``explorer.max_inflight_batches``, of the other styles.
-        interval: ``synchronizer.sync_interval``.
+        interval: ``synchronizer.sync_interval``, or that of the side which the style asks for.
+        window: ``explorer.window``, of style ``fully_async``.
         groups: of a rollout step.
         rows: of a group.
         requests: of a group: calls of its workflow, each of which takes a slot.
@@ -66,6 +69,7 @@ class Setup:
     offset: int = 0
     lead: int = 2
     interval: int = 1
+    window: float = DEFAULT_WINDOW
     groups: int
     rows: int
     requests: int
@@ -99,6 +103,7 @@ class Setup:
         config.synchronizer.sync_interval = self.interval
         config.synchronizer.sync_offset = self.offset
         config.explorer.max_inflight_batches = self.lead
+        config.explorer.window = self.window
         config.explorer.eval_interval = 0
         config.explorer.eval_on_startup = False
         config.trainer.save_interval = 0
@@ -159,46 +164,6 @@ def simulated(setup: Setup, *, seed: int = 0) -> Outcome:
     )
 
 
-class Clock:
-    """The time of the run, and that of the rollouts, which is slower where cores are shared.
-
-    Args:
-        shared: how fast each side goes while the other does, too.
-    """
-
-    def __init__(self, shared: float) -> None:
-        self.now, self.rollout_now, self.trained_s = 0.0, 0.0, 0.0
-        self._shared = shared
-        self.rollouts: Any = None  # who is told how time passes
-
-    def train(self, seconds: float) -> None:
-        """Let so much of the trainer's work be done."""
-        began, left = self.now, seconds
-        while left > 0.0:
-            end = self.rollouts.next_end()
-            rate = 1.0 if end is None else self._shared
-            if end is None or self.rollout_now + left <= end:
-                self._pass(left / rate, rate=rate)
-                break
-            left -= end - self.rollout_now
-            self._pass((end - self.rollout_now) / rate, rate=rate)
-        self.trained_s += self.now - began
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass in which nothing is trained."""
-        until = self.now + seconds
-        while (end := self.rollouts.next_end()) is not None:
-            if end - self.rollout_now > until - self.now:
-                break
-            self._pass(end - self.rollout_now, rate=1.0)
-        self._pass(max(0.0, until - self.now), rate=1.0)
-
-    def _pass(self, seconds: float, *, rate: float) -> None:
-        self.now += seconds
-        self.rollout_now += seconds * rate
-        self.rollouts.tell_ends()
-
-
 class SimulatedRollouts:
     """As ``Rollouts``: rollout steps one after the other, each as long as its slowest rollout."""
 
@@ -230,9 +195,7 @@ class SimulatedRollouts:
     def wait(self, seen: int) -> None:
         if self._ends or self._buffer.num_changes != seen:
             return
-        end = self._parts.own_groups.next_end() if self._parts.own_groups else self.next_end()
-        assert end is not None, "the run waits, and nothing runs"
-        self._clock.wait(end - self._clock.rollout_now)
+        self._clock.wait_for_end()
 
     def next_end(self) -> float | None:
         """Return when the next rollout step ends; None: none runs."""

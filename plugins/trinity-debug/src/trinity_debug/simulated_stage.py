@@ -23,8 +23,24 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config, Machine
     from trinity.common.config.parts import NamedParts
+    from trinity.common.config.problem import Problem
 
 __all__ = ["Asked", "simulated_stage"]
+
+_OF_SCHEDULE = {  # keys that are simulated: a run with a wrong one may never end
+    "algorithm.repeat_times",
+    "buffer.batch_size",
+    "buffer.train_batch_size",
+    "explorer.max_inflight_batches",
+    "explorer.rollout_model.engine_num",
+    "explorer.rollout_model.tensor_parallel_size",
+    "synchronizer.explorer_sync_interval",
+    "synchronizer.sync_interval",
+    "synchronizer.sync_offset",
+    "synchronizer.sync_style",
+    "synchronizer.trainer_sync_interval",
+    "trainer.num_ranks",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +58,31 @@ class Asked:
     tokens_per_s: float | None
 
 
-def simulated_stage(config: Config, machine: Machine, parts: NamedParts, asked: Asked) -> list[str]:
+def simulated_stage(
+    config: Config,
+    machine: Machine,
+    parts: NamedParts,
+    asked: Asked,
+    *,
+    problems: Sequence[Problem] = (),
+) -> list[str]:
     """Return what comes of simulated runs of a stage.
+
+    Args:
+        config: a resolved stage.
+        machine: with the GPUs of each host.
+        parts: that it names.
+        asked: what the command line says.
+        problems: of the stage; with one of its schedule it is not simulated.
 
     Raises:
         ConfigError: a time is missing, or cannot be read.
     """
     if config.mode != "both":
         return [f"  not simulated: mode {config.mode} has not both rollouts and a trainer"]
+    wrong = dict.fromkeys(one.path for one in problems if one.path in _OF_SCHEDULE)
+    if wrong:
+        return [f"  not simulated: first mend {', '.join(wrong)}"]
     requests, ranks = requests_of_group(config, parts), num_ranks(config, machine)
     simulation = Simulation(
         times=_times(config, machine, parts, asked, requests=requests),
@@ -70,7 +103,20 @@ def simulated_stage(config: Config, machine: Machine, parts: NamedParts, asked: 
     gpus = num_gpus(config, machine) if machine.num_gpus else 0
     setup = setup_of(config, simulation, requests=requests, ranks=ranks)
     setup = replace(setup, gpus=gpus, is_local=asked.local, in_turns=config.is_colocated)
-    return simulation_lines(setup, simulation, fits=fits)
+    return [*_left_out(config), *simulation_lines(setup, simulation, fits=fits)]
+
+
+def _left_out(config: Config) -> list[str]:
+    """Return a line where the run would not wait for slow groups, as the simulation does."""
+    explorer = config.explorer
+    asked = {
+        "explorer.over_rollout": explorer.over_rollout.ratio > 0,
+        "explorer.dynamic_timeout": explorer.dynamic_timeout.enable,
+    }
+    given = [path for path, is_asked in asked.items() if is_asked]
+    if not given:
+        return []
+    return [f"  without {' and '.join(given)}: here each group is waited for"]
 
 
 def requests_of_group(config: Config, parts: NamedParts) -> int:
