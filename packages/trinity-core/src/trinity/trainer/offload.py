@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,33 +30,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Offload:
     """Brings weights and states to where they are used, and takes them away again.
 
     Tensors that the optimizer and the modules know stay the same objects.
-
-    Args:
-        moves_weights: those of modules.
-        moves_states: those of optimizers.
-        away: moves a tensor to where it is kept.
-        back: moves it to where it is used.
-        settle: waits until all is moved away.
     """
 
-    def __init__(
-        self,
-        *,
-        moves_weights: bool,
-        moves_states: bool,
-        away: Callable[[Tensor], Tensor],
-        back: Callable[[Tensor], Tensor],
-        settle: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._moves_weights = moves_weights
-        self._moves_states = moves_states
-        self._away = away
-        self._back = back
-        self._settle = settle
+    moves_weights: bool  # those of modules
+    moves_states: bool  # those of optimizers
+    away: Callable[[Tensor], Tensor]  # moves a tensor to where it is kept
+    back: Callable[[Tensor], Tensor]  # moves it to where it is used
+    settle: Callable[[], None] = lambda: None  # waits until all is moved away
 
     @classmethod
     def of(cls, config: TrainerConfig, *, device: torch.device, is_sharded: bool) -> Offload | None:
@@ -92,35 +78,35 @@ class Offload:
             modules: whose they are; what was not there at the beginning is taken away at the end.
         """
         try:
-            self._move_weights(modules(), self._back)
+            self._move_weights(modules(), self.back)
             yield
         finally:
             self.offload(modules())
 
     def offload(self, modules: Iterable[nn.Module]) -> None:
         """Take the weights away; gradients that a failed step left are dropped."""
-        if self._moves_weights:
+        if self.moves_weights:
             for module in modules:
                 module.zero_grad(set_to_none=True)
-                self._move_weights([module], self._away)
-            self._settle()
+                self._move_weights([module], self.away)
+            self.settle()
             _release()
 
     @contextmanager
     def states(self, optimizer: torch.optim.Optimizer) -> Iterator[None]:
         """Have an optimizer's states where they are used."""
         try:
-            self._move_states(optimizer, self._back)
+            self._move_states(optimizer, self.back)
             yield
         finally:
-            if self._moves_states:
-                self._move_states(optimizer, self._away)
-                self._settle()
+            if self.moves_states:
+                self._move_states(optimizer, self.away)
+                self.settle()
                 _release()
 
     @torch.no_grad()
     def _move_weights(self, modules: Iterable[nn.Module], move: Callable[[Tensor], Tensor]) -> None:
-        if self._moves_weights:
+        if self.moves_weights:
             for module in modules:
                 for parameter in module.parameters():
                     parameter.data = move(parameter)
@@ -128,7 +114,7 @@ class Offload:
     def _move_states(
         self, optimizer: torch.optim.Optimizer, move: Callable[[Tensor], Tensor]
     ) -> None:
-        if self._moves_states:
+        if self.moves_states:
             for state in optimizer.state.values():
                 for name, value in state.items():
                     if isinstance(value, Tensor):

@@ -6,12 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.check_args import argument_problems
-from trinity.common.config.check_names import (
-    is_own,
-    named_parts,
-    problem_at,
-    tasksets_in_use,
-)
+from trinity.common.config.check_names import is_own, named_parts, problem_at, tasksets_in_use
 from trinity.common.config.inference_model import engine_arguments, engine_parameters
 from trinity.common.config.parts import named_failure
 from trinity.errors import TrinityError
@@ -74,16 +69,12 @@ def _of_storage(config: Config, part: NamedPart, can: frozenset[str]) -> Iterato
     if buffer is None or buffer.replay_buffer.enable:
         return
     if not can & {"waiting", "state"}:
-        yield replace(
-            problem_at(
-                config,
-                part.path,
-                f"storage {part.name} provides neither 'waiting' nor 'state', so checkpoints lack "
-                f"its untrained experiences, and a stopped run cannot be resumed. Use queue, or "
-                f"implement one of them.",
-            ),
-            severity="notice",
+        message = (
+            f"storage {part.name} provides neither 'waiting' nor 'state', so checkpoints lack its "
+            "untrained experiences, and a stopped run cannot be resumed. Use queue, or implement "
+            "one of them."
         )
+        yield replace(problem_at(config, part.path, message), severity="notice")
     is_counted = config.buffer.total_steps is None and config.trainer.total_steps is None
     is_read_whole = config.mode == "train" and not config.is_standalone
     if is_read_whole and is_counted and "length" not in can:
@@ -103,24 +94,19 @@ def _of_trainer(config: Config, part: NamedPart, can: frozenset[str]) -> Iterato
 def _of_engine(config: Config, part: NamedPart, can: frozenset[str]) -> Iterator[Problem]:
     size = config.explorer.rollout_model.tensor_parallel_size
     if size > 1 and "tensor_parallel" not in can:
-        yield problem_at(
-            config,
-            "explorer.rollout_model.tensor_parallel_size",
-            f"is {size}, but the rollout engine {part.name} uses one GPU (it does not provide "
-            f"'tensor_parallel'). Leave it out, or use more engines (engine_num).",
-        )
+        message = f"is {size}, but the rollout engine {part.name} uses one GPU (it does not "
+        message += "provide 'tensor_parallel'). Leave it out, or use more engines (engine_num)."
+        yield problem_at(config, "explorer.rollout_model.tensor_parallel_size", message)
     if config.is_colocated and "sleep" not in can:
         message = f"engines would sleep while the trainer works, and {part.name} cannot (it does "
         message += "not provide 'sleep'). Use mode both without it, or an engine that can."
         yield problem_at(config, "explorer.rollout_model.enable_sleep_mode", message)
     how = config.synchronizer.in_flight
     if how != "finish" and "in_flight" not in can:
-        yield problem_at(
-            config,
-            "synchronizer.in_flight",
-            f"is {how}, but the rollout engine {part.name} loads weights only between replies (it "
-            f"does not provide 'in_flight'). Leave it out, or use engine_type transformers.",
-        )
+        message = f"is {how}, but the rollout engine {part.name} loads weights only between "
+        message += "replies (it does not provide 'in_flight'). Leave it out, or use engine_type "
+        message += "transformers."
+        yield problem_at(config, "synchronizer.in_flight", message)
 
 
 def _of_preflight(

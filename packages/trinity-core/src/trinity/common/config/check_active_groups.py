@@ -62,37 +62,28 @@ def _of_other_styles(config: Config) -> Iterator[Problem]:
 def _of_numbers(config: Config) -> Iterator[Problem]:
     interval, most = config.synchronizer.sync_interval, config.explorer.max_inflight_batches
     if interval > most:
-        yield config.source.problem(
-            "synchronizer.sync_interval",
-            f"is {interval}, but after {most} batches (explorer.max_inflight_batches) all groups "
-            f"would wait for a weight sync.",
-            f"Use {most} or less, or raise explorer.max_inflight_batches.",
-        )
+        what = f"is {interval}, but after {most} batches (explorer.max_inflight_batches) all "
+        what += "groups would wait for a weight sync."
+        remedy = f"Use {most} or less, or raise explorer.max_inflight_batches."
+        yield config.source.problem("synchronizer.sync_interval", what, remedy)
     if config.synchronizer.sync_offset:
-        yield config.source.problem(
-            "synchronizer.sync_offset",
-            f"is a number of steps that the explorer runs ahead, but {_STYLE} has no such steps.",
-            "Leave it out; explorer.max_inflight_batches limits how far the explorer runs ahead.",
-        )
-    repeat_times = config.algorithm.repeat_times or 1
-    whole = config.buffer.batch_size * repeat_times
-    if config.buffer.train_batch_size != whole:
-        yield config.source.problem(
-            "buffer.train_batch_size",
-            f"is {config.buffer.train_batch_size}, but {_STYLE} trains buffer.batch_size whole "
-            f"groups at a time, {whole} rollouts.",
-            f"Leave it out, {_OTHER}.",
-        )
+        what = f"is a number of steps that the explorer runs ahead, but {_STYLE} has no such steps."
+        remedy = "explorer.max_inflight_batches limits how far the explorer runs ahead."
+        yield config.source.problem("synchronizer.sync_offset", what, f"Leave it out; {remedy}")
+    size, whole = config.buffer.train_batch_size, config.buffer.batch_size
+    whole *= config.algorithm.repeat_times or 1
+    if size != whole:
+        what = f"is {size}, but {_STYLE} trains buffer.batch_size whole groups at a time, {whole} "
+        what += "rollouts."
+        yield config.source.problem("buffer.train_batch_size", what, f"Leave it out, {_OTHER}.")
 
 
 def _of_buffer(config: Config) -> Iterator[Problem]:
     buffer = config.buffer.trainer_input.experience_buffer
     if buffer is not None and buffer.replay_buffer.enable:
-        yield config.source.problem(
-            f"{_EXPERIENCES}.replay_buffer.enable",
-            f"is true, but {_STYLE} trains each group once, oldest first.",
-            f"Leave it out, {_OTHER}.",
-        )
+        path = f"{_EXPERIENCES}.replay_buffer.enable"
+        what = f"is true, but {_STYLE} trains each group once, oldest first."
+        yield config.source.problem(path, what, f"Leave it out, {_OTHER}.")
 
 
 def _of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Problem]:
@@ -105,10 +96,8 @@ def _of_part(config: Config, part: NamedPart, parts: NamedParts) -> Iterator[Pro
     elif part.kind == "storage" and part.path == f"{_EXPERIENCES}.storage_type":
         can = KINDS[part.kind].abilities_of(component)
         if not (can >= {"in_order", "waiting"} or can >= {"in_order", "groups"}):
-            what = (
-                f"{part.name} cannot keep groups until they are trained: it must provide in_order "
-            )
-            what += "and waiting, or in_order and groups."
+            what = f"{part.name} cannot keep groups until they are trained: it must provide "
+            what += "in_order and waiting, or in_order and groups."
             yield config.source.problem(part.path, what, f"Use queue, {_OTHER}.")
     elif part.kind in {"experience_operator", "advantage_fn"} and _needs_step(config, part, parts):
         what = f"{part.kind} {part.name} compares the groups of a step with each other, but "
@@ -129,9 +118,6 @@ def _needs_step(config: Config, part: NamedPart, parts: NamedParts) -> bool:
     return bool(getattr(loaded, "needs_whole_step", False))
 
 
-_EXPERIENCES = "buffer.trainer_input.experience_buffer"
-
-
 def replay_problems(config: Config) -> list[Problem]:
     """Return a problem for each replay buffer that nothing would read."""
     problems = []
@@ -141,14 +127,9 @@ def replay_problems(config: Config) -> list[Problem]:
             continue
         reason = _reason(config, path.rpartition(".")[0])
         if reason:
-            problems.append(
-                config.source.problem(
-                    f"{path}.enable",
-                    f"is true, but {reason}.",
-                    "" if config.mode == "bench" else "Leave it out.",
-                    "notice" if config.mode == "bench" else "error",
-                )
-            )
+            what, is_idle = f"is true, but {reason}.", config.mode == "bench"
+            found = config.source.problem(f"{path}.enable", what, "Leave it out.")
+            problems.append(replace(found, remedy="", severity="notice") if is_idle else found)
     return problems
 
 

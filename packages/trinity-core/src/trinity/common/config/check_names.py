@@ -143,42 +143,31 @@ def _refusal(target: Any, args: Mapping[str, Any]) -> list[tuple[str, str]]:
     return []
 
 
-def _switches_of_nothing(config: Config, parts: NamedParts) -> list[Problem]:
-    """Return a notice for each plugin that ``plugins.*`` names and that is not installed."""
+def _switches_of_nothing(config: Config, parts: NamedParts) -> Iterator[Problem]:
+    """Yield a notice for each plugin that ``plugins.*`` names and that is not installed."""
     chosen = config.plugins
     named = [(f"plugins.{key}", n) for key in ("allow", "disabled") for n in getattr(chosen, key)]
     named += [(f"plugins.prefer.{key}", name) for key, name in chosen.prefer.items()]
     records = [plugin.record for plugin in parts.manager.found]
     known = sorted({name for r in records for name in (r.name, r.distribution) if name})
-    return [
-        replace(
-            problem_at(
-                config, path, f"no plugin named {name!r} is installed.{did_you_mean(name, known)}"
-            ),
-            severity="notice",
-        )
-        for path, name in named
-        if canonical(name) not in map(canonical, known)
-    ]
+    for path, name in named:
+        if canonical(name) not in map(canonical, known):
+            what = f"no plugin named {name!r} is installed.{did_you_mean(name, known)}"
+            yield replace(problem_at(config, path, what), severity="notice")
 
 
-def _repeated_evaluations(config: Config) -> list[Problem]:
-    """Find evaluation tasksets of one name, whose metrics would be one."""
+def _repeated_evaluations(config: Config) -> Iterator[Problem]:
+    """Yield the evaluation tasksets that have the name of another, whose metrics would be one."""
     names = [taskset.name for taskset in config.buffer.explorer_input.eval_tasksets]
-    return [
-        problem_at(
-            config,
-            f"{_INPUT}.eval_tasksets[{number}].name",
-            f"{name!r} is used twice, and metrics are named eval/<name>/... Use another name.",
-        )
-        for number, name in enumerate(names)
-        if name in names[:number]
-    ]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            what = f"{name!r} is used twice, and metrics are named eval/<name>/... "
+            path = f"{_INPUT}.eval_tasksets[{number}].name"
+            yield problem_at(config, path, f"{what}Use another name.")
 
 
-def _missing_rewards(config: Config, parts: NamedParts) -> list[Problem]:
-    """Return a problem for each set whose workflow needs a reward function and gets none."""
-    problems = []
+def _missing_rewards(config: Config, parts: NamedParts) -> Iterator[Problem]:
+    """Yield each set whose workflow needs a reward function and gets none."""
     for path, taskset in tasksets_in_use(config):
         loaded = parts.load("workflow", taskset.default_workflow_type)
         if taskset.default_reward_fn_type or taskset.format.reward_fn_key:
@@ -186,28 +175,17 @@ def _missing_rewards(config: Config, parts: NamedParts) -> list[Problem]:
         if getattr(loaded, "needs_reward_fn", False):
             what = f"is missing: {taskset.default_workflow_type} has no reward function of its own."
             remedy = "Name one, such as math_reward."
-            problems.append(
-                problem_at(config, f"{path}.default_reward_fn_type", f"{what} {remedy}")
-            )
-    return problems
+            yield problem_at(config, f"{path}.default_reward_fn_type", f"{what} {remedy}")
 
 
-def _missing_history(config: Config, parts: NamedParts) -> list[Problem]:
-    """Return a problem if a workflow needs the calls of its model and they are not recorded."""
-    if config.explorer.rollout_model.enable_history:
-        return []
-    names = [
-        taskset.default_workflow_type
-        for _, taskset in tasksets_in_use(config)
-        if getattr(parts.load("workflow", taskset.default_workflow_type), "needs_history", False)
-    ]
-    if not names:
-        return []
-    message = (
-        f"is false, but workflow {names[0]} builds its experiences from recorded model calls. "
-        f"Set it to true."
-    )
-    return [problem_at(config, "explorer.rollout_model.enable_history", message)]
+def _missing_history(config: Config, parts: NamedParts) -> Iterator[Problem]:
+    """Yield that the calls of a model are not recorded, if a workflow needs them."""
+    names = [taskset.default_workflow_type for _, taskset in tasksets_in_use(config)]
+    needy = [n for n in names if getattr(parts.load("workflow", n), "needs_history", False)]
+    if needy and not config.explorer.rollout_model.enable_history:
+        message = f"is false, but workflow {needy[0]} builds its experiences from recorded model "
+        message += "calls. Set it to true."
+        yield problem_at(config, "explorer.rollout_model.enable_history", message)
 
 
 def tasksets_in_use(config: Config) -> list[tuple[str, TasksetConfig]]:
@@ -287,9 +265,7 @@ def monitor_problems(config: Config) -> Iterator[Problem]:
             yield config.source.problem(path, message, "Leave the entry out.")
         seen.setdefault(one.monitor_type, f"monitor.also.{index}")
     if own.sample_interval and config.has_trainer and not config.buffer.record_samples:
-        yield config.source.problem(
-            "monitor.sample_interval",
-            f"is {own.sample_interval}, but monitors show recorded samples, and "
-            "buffer.record_samples is false.",
-            "Set buffer.record_samples: true, or leave sample_interval out.",
-        )
+        what = f"is {own.sample_interval}, but monitors show recorded samples, and "
+        what += "buffer.record_samples is false."
+        remedy = "Set buffer.record_samples: true, or leave sample_interval out."
+        yield config.source.problem("monitor.sample_interval", what, remedy)

@@ -49,9 +49,8 @@ def _run_directory_problems(config: Config) -> Iterator[Problem]:
         value = getattr(config, key)
         if Path(value).is_absolute() or ".." in Path(value).parts:
             what = f"{value!r} leads out of checkpoint_root_dir."
-            yield config.source.problem(
-                key, what, "Use a plain name; set checkpoint_root_dir instead."
-            )
+            remedy = "Use a plain name; set checkpoint_root_dir instead."
+            yield config.source.problem(key, what, remedy)
 
 
 def _model_problems(config: Config) -> Iterator[Problem]:
@@ -98,9 +97,8 @@ def _auxiliary_problems(config: Config) -> Iterator[Problem]:
         path = f"buffer.trainer_input.auxiliary_buffers.{name}"
         if buffer.storage_type in {"queue", "sql"}:
             what = f"is {buffer.storage_type}, but nothing writes to an auxiliary buffer."
-            yield config.source.problem(
-                f"{path}.storage_type", what, "Use file, and give its path."
-            )
+            remedy = "Use file, and give its path."
+            yield config.source.problem(f"{path}.storage_type", what, remedy)
         elif not buffer.path:
             yield config.source.problem(f"{path}.path", "is missing: its rows are read from there.")
         else:

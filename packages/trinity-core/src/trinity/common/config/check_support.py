@@ -97,20 +97,16 @@ def _unwatched(config: Config) -> Iterator[Problem]:
         path = f"trainer.{name}"
         if config.mode != "both" or not given:
             is_shared = "/" in config.name and config.source.written("trainer") == "trainer"
-            yield config.source.problem(
-                path,
-                f"follows evaluations, and {config.name} makes none.",
-                "Add buffer.explorer_input.eval_tasksets, in mode both.",
-                severity="notice" if is_shared else "error",  # another stage may make some
-            )
+            what = f"follows evaluations, and {config.name} makes none."
+            remedy = "Add buffer.explorer_input.eval_tasksets, in mode both."
+            # Another stage that shares the section may make some.
+            yield config.source.problem(path, what, remedy, "notice" if is_shared else "error")
             continue
         metric = getattr(config.trainer, name).metric
         if metric and not any(metric.startswith(f"eval/{one}/") for one in given):
-            yield config.source.problem(
-                f"{path}.metric",
-                f"{metric!r} is of no evaluation set.",
-                f"Write eval/{given[0]}/reward/mean@k, or leave it out.",
-            )
+            what = f"{metric!r} is of no evaluation set."
+            remedy = f"Write eval/{given[0]}/reward/mean@k, or leave it out."
+            yield config.source.problem(f"{path}.metric", what, remedy)
 
 
 def _repeated_models(config: Config) -> Iterator[Problem]:
@@ -158,11 +154,9 @@ def _unused_adapters(config: Config) -> Iterator[Problem]:
 def _missing_peft(config: Config) -> Iterator[Problem]:
     is_used = config.model.lora_configs and config.has_trainer
     if is_used and find_spec("peft") is None:
-        yield config.source.problem(
-            "model.lora_configs",
-            "needs peft, which is not installed.",
-            "Install it: pip install 'trinity-core[lora]'.",
-        )
+        remedy = "Install it: pip install 'trinity-core[lora]'."
+        what = "needs peft, which is not installed."
+        yield config.source.problem("model.lora_configs", what, remedy)
 
 
 def _templates_of_tasks(config: Config) -> Iterator[Problem]:
@@ -172,12 +166,9 @@ def _templates_of_tasks(config: Config) -> Iterator[Problem]:
         for index, taskset in enumerate(getattr(given, name)):
             if taskset.format.chat_template is not None:
                 path = f"buffer.explorer_input.{name}.{index}.format.chat_template"
-                yield config.source.problem(
-                    path,
-                    "is not supported yet for tasks; only supervised rows use it.",
-                    "Set model.custom_chat_template; it applies to every prompt.",
-                    "not_yet",
-                )
+                what = "is not supported yet for tasks; only supervised rows use it."
+                remedy = "Set model.custom_chat_template; it applies to every prompt."
+                yield config.source.problem(path, what, remedy, "not_yet")
 
 
 def _below(value: Any, path: str, config: Config) -> Iterator[Problem]:

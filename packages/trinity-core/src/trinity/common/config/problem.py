@@ -98,11 +98,7 @@ class Source:
         return "command line" if is_above else ""
 
     def problem(
-        self,
-        path: str,
-        message: str,
-        remedy: str = "",
-        severity: Severity = "error",
+        self, path: str, message: str, remedy: str = "", severity: Severity = "error"
     ) -> Problem:
         """Return what is wrong at a key, with the line of it or of the nearest section above."""
         place = path
