@@ -41,6 +41,10 @@ _FOLLOWS_GPUS = (
     "trainer.max_token_len_per_gpu",
     "synchronizer.sync_method",
 )
+_UNKNOWN = (
+    "memory is not computed: the model's config.json is not there, or its shape is none that is "
+    "planned (a decoder without latent attention)"
+)
 _COPIES = {  # by synchronizer.copy_on_disk
     True: "a file, and a bucket or two in CPU memory",
     False: "CPU memory",
@@ -153,14 +157,33 @@ def _lines(stage: Config, machine: Machine, parts: NamedParts) -> list[str]:
     lines = plan_lines(stage, machine, parts)
     if lines and machine.model is not None and stage.mode != "train":
         lines.append(_of_sync(stage, machine.model))
-    if machine.num_gpus and not lines:
-        lines = [
-            "memory is not computed: the model's config.json is not there, or its shape is not"
-        ]
-        lines[0] += " that of a decoder, or that of its critic's model is not known"
+    if not stage.has_trainer:
+        lines = _of_engines(stage, machine)
+    elif machine.num_gpus and not lines:
+        lines = [f"{_UNKNOWN}, or that of its critic's model is not known"]
     values = {path: (value, stage.origins[path]) for path, value in stage.flat().items()}
     shown = [(path, *values[path]) for path in _FOLLOWS_GPUS if path in values]
     return lines + [f"{path} = {value!r}  # {origin}" for path, value, origin in shown]
+
+
+def _of_engines(stage: Config, machine: Machine) -> list[str]:
+    """Return what engines need where nothing is trained."""
+    from trinity.common.config.memory import cache_tokens, engine_bytes
+
+    if not machine.num_gpus or stage.model.external_model.enable:
+        return []
+    if machine.model is None or machine.gpu_bytes is None:
+        return [_UNKNOWN]
+    rollout = stage.explorer.rollout_model
+    width, dtype = rollout.tensor_parallel_size, rollout.dtype or stage.trainer.precision
+    weights = engine_bytes(machine.model, dtype=dtype, width=width)
+    room = rollout.gpu_memory_utilization * machine.gpu_bytes - weights
+    tokens = cache_tokens(machine.model, room, dtype=dtype, width=width)
+    engines = f"{rollout.engine_num} engines, each" if rollout.engine_num > 1 else "engine"
+    return [
+        f"{engines} on {width} GPU{'s'[: width > 1]} ({dtype}): {weights / 1e9:.1f} GB of weights, "
+        f"cache for {tokens:,} tokens"
+    ]
 
 
 def _of_sync(stage: Config, shape: ModelShape) -> str:

@@ -43,13 +43,17 @@ class MemoryPlan:
         self._tokens = config.max_token_len_per_gpu or 4096
         self._num_ranks = num_ranks
         shape = ModelShape.of(model.config.to_dict())
+        parameters = list(model.parameters())
+        trained = [one.numel() for one in parameters if one.requires_grad]
         self._plan = shape and TrainerMemory(
             shape=shape,
             strategy=config.trainer_strategy,
             num_ranks=num_ranks,
+            fsdp_size=config.fsdp_size,
             precision=config.precision,
             recomputes=config.gradient_checkpointing,
             has_reference=has_reference,
+            adapters=sum(trained) if len(trained) < len(parameters) else 0,
             critic=critic and ModelShape.of(critic.to_dict()),
         )
 

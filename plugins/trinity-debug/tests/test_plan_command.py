@@ -1,0 +1,53 @@
+"""``trinity plan``: what it prints of stages without a trainer."""
+
+from __future__ import annotations
+
+import pytest
+from trinity.cli.main import app
+from typer.testing import CliRunner
+
+YAML = """
+project: p
+name: n
+mode: explore
+checkpoint_root_dir: ROOT
+algorithm: {algorithm_type: grpo, repeat_times: 4}
+model: {model_path: MODEL, max_prompt_tokens: 64, max_response_tokens: 64}
+buffer: {batch_size: 8, total_steps: 5}
+"""
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Return a function that plans a small file for eight GPUs, and what it prints."""
+    file = tmp_path / "run.yaml"
+
+    def printed(*settings: str, model: str = "qwen2.5-7b") -> str:
+        file.write_text(YAML.replace("ROOT", str(tmp_path)).replace("MODEL", model))
+        words = [word for one in settings for word in ("--set", one)]
+        return CliRunner().invoke(app, ["plan", str(file), "--gpus", "8", *words]).output
+
+    return printed
+
+
+@pytest.mark.parametrize("mode", ["explore", "bench"])
+def test_what_engines_need_is_told_where_nothing_is_trained(planned, mode) -> None:
+    """7,615,616,512 parameters of 2 bytes; of 80 GB 72 are an engine's.
+
+    A token has 2 x 28 x 512 numbers of 2 bytes: 72 less 15.23 GB in pieces of 57,344 bytes.
+    """
+    said = planned(f"mode={mode}")
+
+    assert (
+        "8 engines, each on 1 GPU (bfloat16): 15.2 GB of weights, cache for 989,968 tokens" in said
+    )
+    assert "not computed" not in said
+
+
+def test_an_unknown_model_and_one_behind_an_api_are_not_computed(planned) -> None:
+    unknown = planned(model="models/of-somebody")
+    behind = planned("mode=bench", "model.external_model.enable=true")
+
+    assert "memory is not computed: the model's config.json is not there" in unknown
+    assert "GB of weights" not in unknown + behind
+    assert "not computed" not in behind
