@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from trinity.common.config.memory import TrainerMemory, known_shape
+from trinity.common.config.memory import ModelShape, TrainerMemory, known_shape
 from trinity_debug.plan_time import arrangements, colocated_lines, time_lines, work_of
 
 
@@ -44,6 +44,26 @@ def test_an_output_layer_that_is_the_embedding_is_multiplied() -> None:
     work = work_of(a_stage(), a_plan("Qwen2.5-0.5B"))
 
     assert work.train_flops == pytest.approx(6 * 494_032_768 * 5_242_880)
+
+
+def test_a_token_of_a_mixture_is_multiplied_by_the_experts_that_it_goes_to() -> None:
+    """Qwen3-30B-A3B: 48 layers, 2,048 wide, 128 experts of 768 numbers, of which 8 are used.
+
+    Attention 2 x 2048 x (4096 + 512), experts 3 x 2048 x 8 x 768, choices 2048 x 128, norms 4096:
+    56,889,344 a layer; the output layer and the last norm have 311,166,976.
+    """
+    shape = ModelShape.of(
+        {
+            **{"hidden_size": 2048, "num_hidden_layers": 48, "vocab_size": 151936},
+            **{"num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128},
+            **{"intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128},
+            "num_experts_per_tok": 8,
+        }
+    )
+
+    work = work_of(a_stage(), TrainerMemory(shape=shape, recomputes=True, has_reference=True))
+
+    assert work.train_flops == 10 * (48 * 56_889_344 + 311_166_976) * 5_242_880
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,87 @@ def test_a_model_of_another_name_or_shape_is_not_planned() -> None:
     assert known_shape("qwen2.5-7b2") is None
 
 
+SIZES = (
+    *("hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim"),
+)
+EXPERTS = ("moe_intermediate_size", "num_experts_per_tok")
+QWEN3_30B_A3B = {
+    **dict(zip(SIZES, (2048, 48, 151936, 6144, 32, 4, 128), strict=True)),
+    **dict(zip(EXPERTS, (768, 8), strict=True)),
+    **{"num_experts": 128, "decoder_sparse_step": 1, "mlp_only_layers": []},
+}
+QWEN1_5_MOE = {
+    **dict(zip(SIZES, (2048, 24, 151936, 5632, 16, 16, None), strict=True)),
+    **dict(zip(EXPERTS, (1408, 4), strict=True)),
+    **{"num_experts": 60, "shared_expert_intermediate_size": 5632, "model_type": "qwen2_moe"},
+}
+GLM_4_5_AIR = {
+    **dict(zip(SIZES, (4096, 46, 151552, 10944, 96, 8, 128), strict=True)),
+    **dict(zip(EXPERTS, (1408, 8), strict=True)),
+    **{"n_routed_experts": 128, "n_shared_experts": 1, "first_k_dense_replace": 1},
+}
+MIXTRAL = {
+    **dict(zip(SIZES, (4096, 32, 32000, 14336, 32, 8, None), strict=True)),
+    **{"num_local_experts": 8, "num_experts_per_tok": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "billions", "active", "mlp"),
+    [  # published: 30.5, 14.3, 106 and 46.7; of which a token uses, with the embedding, 3.3, 2.7,
+        # 12 (13.4 with embedding and choices) and 12.9
+        (QWEN3_30B_A3B, 30.532, 3.042, 8 * 768),
+        (QWEN1_5_MOE, 14.316, 2.378, 4 * 1408 + 5632),
+        (GLM_4_5_AIR, 106.852, 12.803, 9 * 1408),
+        (MIXTRAL, 46.703, 12.749, 2 * 14336),
+    ],
+)
+def test_a_mixture_has_all_of_its_experts_and_a_token_goes_to_some(
+    settings, billions, active, mlp
+) -> None:
+    """GLM-4.5-Air: 46 x (2 x 4096 x (12288 + 1024) + 8192) of attention and norms, 1241.5 million
+    of embedding and output layer, 45 x 128 x 4096 by which experts are chosen; MLPs have
+    45 x 129 x 1408 + 10944 hidden numbers, 12288 parameters each: 106,851,586,048.
+    """
+    shape = memory.ModelShape.of(settings)
+
+    assert shape.parameters / 1e9 == pytest.approx(billions, abs=5e-4)
+    assert shape.active / 1e9 == pytest.approx(active, abs=5e-4)
+    assert shape.mlp == mlp
+
+
+def test_a_model_whose_type_ties_its_embeddings_need_not_say_so() -> None:
+    """Gemma 2 2B as published, 2.614 billion: 256,000 x 2,304 of embedding and output layer."""
+    gemma = dict(zip(SIZES, (2304, 26, 256000, 9216, 8, 4, 256), strict=True))
+    by_type, said, other = (
+        memory.ModelShape.of(gemma | more).parameters
+        for more in (
+            {"model_type": "gemma2"},
+            {"model_type": "gemma2", "tie_word_embeddings": False},
+            {"model_type": "llama"},
+        )
+    )
+
+    assert by_type / 1e9 == pytest.approx(2.614, abs=5e-4)
+    assert said == other == by_type + 256_000 * 2304
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kv_lora_rank": 512},  # latent attention, as DeepSeek-V3 and Kimi-K2 have it
+        {"n_routed_experts": None},
+        {"num_experts_per_tok": None},
+        {"moe_layer_freq": [0, 1, 1]},
+        {"interleave_moe_layer_step": 2},
+        {"n_shared_experts": -1},
+    ],
+)
+def test_a_mixture_whose_experts_or_attention_are_not_counted_is_not_planned(other) -> None:
+    assert memory.ModelShape.of(GLM_4_5_AIR | other) is None
+
+
 def test_a_model_of_7b_takes_what_follows_from_the_rehearsal() -> None:
     shape = known_shape("qwen2.5-7b")
     plain = TrainerMemory(shape=shape, has_reference=True)

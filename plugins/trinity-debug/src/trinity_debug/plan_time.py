@@ -1,7 +1,7 @@
 """How much a step computes, and how long GPUs are busy with it at speeds that somebody measured.
 
-With P parameters that a token goes through (an embedding is looked up, not multiplied) and T tokens
-of a step, in floating-point operations:
+With P parameters that a token goes through (an embedding is looked up, not multiplied; of a
+mixture's experts those that it goes to) and T tokens of a step, in floating-point operations:
 
     forward and backward pass        6 P T; recomputed 8 P T
     forward pass of the reference    2 P T
@@ -52,9 +52,7 @@ def work_of(config: Config, plan: TrainerMemory) -> StepWork:
     )
     prompt = config.model.max_prompt_tokens or 0
     reply = config.model.max_response_tokens or 0
-    shape = plan.shape
-    is_tied = shape.root == shape.vocab * shape.hidden
-    used = shape.parameters - (0 if is_tied else shape.vocab * shape.hidden)
+    used = plan.shape.active
     tokens = rows * (prompt + reply)
     each = (8 if plan.recomputes else 6) + (2 if plan.has_reference else 0)
     return StepWork(

@@ -44,16 +44,21 @@ _RECOMPUTED = 4
 _MOST_TOKENS = 2**24
 _LOGITS_AT_ONCE = 2**27  # numbers; the loss computes them in parts
 _MOST = 10**9  # a size beyond it is a mistake
-_IF_GIVEN = (
-    *("head_dim", "num_key_value_heads", "num_experts", "num_local_experts"),
-    *("num_experts_per_tok", "moe_intermediate_size"),
-)
 _SIZES = (
-    "hidden_size",
-    "num_hidden_layers",
-    "vocab_size",
-    "intermediate_size",
+    *("hidden_size", "num_hidden_layers", "vocab_size", "intermediate_size"),
     "num_attention_heads",
+)
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+_IF_GIVEN = (
+    *("head_dim", "num_key_value_heads", *_EXPERTS, "num_experts_per_tok", "n_shared_experts"),
+    *("moe_intermediate_size", "shared_expert_intermediate_size", "first_k_dense_replace"),
+)
+#: model types with one matrix for both, which their config.json does not say
+_TIED = ("cohere", "ernie4_5", "gemma", "lfm2", "smollm3", "starcoder2")
+#: latent attention, and experts in some layers alone: whoever sets them is not planned
+_NOT_COUNTED = (
+    *("kv_lora_rank", "decoder_sparse_step", "moe_layer_freq", "mlp_only_layers"),
+    *("interleave_moe_layer_step", "expert_layer_period"),
 )
 
 
@@ -62,6 +67,7 @@ class ModelShape:
     """What of a decoder's ``config.json`` decides how much memory it takes."""
 
     parameters: int
+    active: int  # that a token goes through: no idle experts, no embedding that is looked up
     num_layers: int
     hidden: int
     mlp: int  # hidden numbers of a layer's MLP, of all experts that a token goes to
@@ -82,24 +88,53 @@ class ModelShape:
         if not all(map(_is_size, [*sizes, *(settings.get(name) or 1 for name in _IF_GIVEN)])):
             return None
         hidden, layers, vocab, width, heads = sizes
+        mlp = _mlp_parameters(settings, layers=layers, hidden=hidden, width=width)
+        if mlp is None:
+            return None
         head = settings.get("head_dim") or hidden // heads
         kv = head * int(settings.get("num_key_value_heads") or heads)
-        query = head * heads
-        root = vocab * hidden * (1 if settings.get("tie_word_embeddings") is True else 2)
-        experts = settings.get("num_experts") or settings.get("num_local_experts") or 1
-        width = settings.get("moe_intermediate_size") or width
-        biases = query + 2 * kv if settings.get("model_type") == "qwen2" else 0
+        query, embedding = head * heads, vocab * hidden
+        is_tied = settings.get("tie_word_embeddings")
+        if is_tied is None:
+            is_tied = str(settings.get("model_type")).startswith(_TIED)
+        root = embedding * (1 if is_tied is True else 2)
+        biases = query + 2 * kv if settings.get("model_type") in {"qwen2", "qwen2_moe"} else 0
         attention = 2 * hidden * query + 2 * hidden * kv + biases
-        layer = attention + 3 * hidden * int(width) * int(experts) + 2 * hidden
+        parameters = layers * (attention + 2 * hidden) + mlp[0] + root + hidden
         return cls(
-            parameters=layers * layer + root + hidden,
+            parameters=parameters,
+            active=parameters - mlp[1] - (root - embedding),
             num_layers=layers,
             hidden=hidden,
-            mlp=int(width) * int(settings.get("num_experts_per_tok") or 1),
+            mlp=mlp[2],
             vocab=vocab,
             root=root,
             cache_numbers=2 * layers * kv,
         )
+
+
+def _mlp_parameters(
+    settings: Mapping[str, Any], *, layers: int, hidden: int, width: int
+) -> tuple[int, int, int] | None:
+    """Return those of all layers, those that a token does not go to, and ``ModelShape.mlp``.
+
+    None: it is not known how many experts there are, or in which layers.
+    """
+    experts = next((settings[name] for name in _EXPERTS if settings.get(name)), 1)
+    chosen: Any = settings.get("num_experts_per_tok") if experts > 1 else 1  # Any: json
+    of_expert: Any = settings.get("moe_intermediate_size")
+    is_known = chosen and (experts > 1 or not of_expert)
+    if not is_known or any((settings.get(name) or 1) != 1 for name in _NOT_COUNTED):
+        return None
+    of_expert = of_expert or width
+    shared = (settings.get("n_shared_experts") or 0) * of_expert
+    shared += settings.get("shared_expert_intermediate_size") or 0
+    dense = min(layers, settings.get("first_k_dense_replace") or 0)
+    mixed, choices = layers - dense, experts if experts > 1 else 0
+    numbers = dense * width + mixed * (experts * of_expert + shared)
+    idle = mixed * (experts - chosen) * of_expert
+    total = 3 * hidden * numbers + hidden * mixed * choices
+    return total, 3 * hidden * idle, chosen * of_expert + shared
 
 
 def adapter_parameters(shape: ModelShape, rank: int) -> int:
@@ -155,6 +190,10 @@ class TrainerMemory:
         """Return the bytes of weights, gradients and optimizer states, of all ranks together."""
         whole = replace(self, strategy="ddp", has_reference=False, critic=None)
         return whole.at_rest + 4 * (self.adapters or self.shape.parameters)
+
+    def is_large(self, gpu_bytes: int) -> bool:
+        """Return whether four copies do not fit into a GPU, so that ranks had better share one."""
+        return 4 * self.state > gpu_bytes
 
     def peak(self, tokens: int, *, scored: int | None = None) -> float:
         """Return the bytes at the peak of a step with micro-batches of so many tokens.

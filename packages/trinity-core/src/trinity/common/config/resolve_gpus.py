@@ -31,7 +31,6 @@ _SHARE = f"{_ENGINE}.gpu_memory_utilization"
 _TOKENS = "trainer.max_token_len_per_gpu"
 _LEAST_CACHE = 0.1  # of a GPU that an engine shares: what it may keep for keys and values at least
 _MOST_OF_ENGINE = 0.6  # of a GPU that the trainer uses, too
-_COPIES = 4  # a model that fits so often beside its gradients and states need not be sharded
 _HALF, _ALL = "half of the GPUs", "all GPUs, which the trainer uses too"
 
 
@@ -73,8 +72,7 @@ def resolve_memory(work: Resolution) -> None:
     plan = trainer_memory(config, machine, work.parts)
     if plan is None or machine.gpu_bytes is None:
         return
-    is_large = _COPIES * plan.state > machine.gpu_bytes
-    if plan.num_ranks > 1 and is_large and plan.critic is None:
+    if plan.num_ranks > 1 and plan.is_large(machine.gpu_bytes) and plan.critic is None:
         reason = f"weights, gradients and optimizer states are {_gb(plan.state)}"
         work.default("trainer.trainer_strategy", "fsdp2", origin=reason)
         plan = replace(plan, strategy=config.trainer.trainer_strategy)
