@@ -222,6 +222,52 @@ def test_a_model_that_cannot_fit_is_refused_with_what_makes_it_fit(resolved) -> 
     assert "explorer.rollout_model.engine_num: 1 (slower rollouts)" in said
 
 
+LONG = ("model.max_prompt_tokens=8192", "model.max_response_tokens=36000")
+REFUSED = {
+    "by default": (machine(4), ()),
+    "in float32, as asked": (
+        machine(8),
+        ("precision=float32", "gradient_checkpointing=false", "max_token_len_per_gpu=40000"),
+    ),
+    "without bfloat16": (replace(machine(8), has_bf16=False), ("max_token_len_per_gpu=60000",)),
+    "ranks as asked": (machine(8, size=40 * 10**9), ("num_ranks=4",)),
+    "ranks that share rows": (
+        machine(8),
+        ("num_ranks=4", "ulysses_sequence_parallel_size=4", "max_token_len_per_gpu=131072"),
+    ),
+    "unsharded, as asked": (machine(8), ("trainer_strategy=ddp",)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_each_change_that_is_named_makes_it_fit_and_breaks_nothing_else(resolved, case) -> None:
+    found, asked = REFUSED[case]
+    asked = [*(f"trainer.{one}" for one in asked), *(LONG if "rows" in case else ())]
+
+    def problems(config) -> list[str]:
+        errors = [p for p in check(config, found) if p.severity == "error"]
+        return [p.message for p in errors if "computed" not in p.message]
+
+    refused = resolved(found, *asked)
+    (said,) = refusals(refused, found)
+    named = said.partition("cheapest first: ")[2].removesuffix(".").split("; ")
+
+    assert named[0]
+    for words in named:
+        changes = [one.replace(": ", "=", 1) for one in words.partition(" (")[0].split(" and ")]
+        config = resolved(found, *asked, *changes)
+        assert refusals(config, found) == []
+        assert set(problems(config)) <= set(problems(refused))
+
+
+def test_what_is_on_already_or_needs_no_other_change_is_not_named(resolved) -> None:
+    asked, small = ("trainer.num_ranks=4",), machine(8, size=40 * 10**9)
+    (said,) = refusals(resolved(small, *asked), small)
+
+    assert "gradient_checkpointing" not in said
+    assert "engine_num" not in said
+
+
 def test_a_model_that_no_single_change_makes_fit_is_refused_too(resolved) -> None:
     """Adapters leave 15 GB of weights, as many of a reference, and the engine has 15."""
     small = machine(1, size=30 * 10**9)
@@ -308,7 +354,22 @@ def test_an_engine_whose_weights_do_not_fit_is_refused(resolved) -> None:
     (said,) = refusals(config, found)
 
     assert "is 1: an engine holds 66 GB of weights on each of its GPUs" in said
-    assert "Use 2 or more" in said
+    assert said.endswith("Use 2.")
+
+
+def test_an_engine_is_spread_over_a_number_of_gpus_that_divides_the_heads(resolved) -> None:
+    """66 GB in bfloat16, 0.8 of 36 GB each: three GPUs would do, but 40 heads take 2, 4 or 8."""
+    eight = replace(machine(8, "qwen2.5-32b", size=40 * 10**9), model_num_heads=40)
+    two = replace(eight, num_gpus=2)
+    float32 = "explorer.rollout_model.dtype=float32"
+
+    assert refusals(resolved(eight, "mode=explore"), eight)[0].endswith("Use 4.")
+    assert refusals(resolved(eight, "mode=explore", float32), eight)[0].endswith(
+        "Use 8 or dtype bfloat16."
+    )
+    assert refusals(resolved(two, "mode=explore"), two)[0].endswith(
+        "Use larger GPUs, or a smaller model."
+    )
 
 
 def test_a_part_of_a_shared_gpu_that_the_trainer_needs_is_refused(resolved) -> None:
@@ -397,12 +458,31 @@ def test_the_peak_with_adapters_has_their_gradients_and_no_others() -> None:
 
 
 def test_a_model_too_large_for_one_gpu_is_told_of_adapters(resolved) -> None:
-    """7B in float32 states needs 144 GB, as adapters 42 GB beside the engine."""
+    """7B in float32 states needs 144 GB, as adapters 42 GB beside the engine; recomputing is on."""
     one = machine(1)
     (refusal,) = refusals(resolved(one, "model.model_path=Qwen/Qwen2.5-7B-Instruct"), one)
 
-    lora = "model.lora_configs: [{lora_rank: 32}]"
-    assert f"{lora}, trainer.gradient_checkpointing: true (adapters alone" in refusal
+    assert refusal.endswith("model.lora_configs: [{lora_rank: 32}] (adapters alone are trained).")
+
+
+@pytest.mark.parametrize(
+    ("settings", "gigabytes"),
+    [
+        (("kl_loss_fn=none",), 15.7),
+        (("kl_loss_fn=k2", "kl_loss_fn_args={kl_coef: 0.0}"), 15.7),
+        (("kl_loss_fn=k2",), 30.9),
+        (("advantage_fn=grpo_verl", "kl_loss_fn=none", "kl_penalty_fn=k2"), 30.9),
+        (("algorithm_type=dpo", "kl_loss_fn=none"), 30.9),  # its loss reads it
+        (("algorithm_type=sft",), 15.7),
+    ],
+)
+def test_a_reference_model_that_is_not_read_takes_no_memory(resolved, settings, gigabytes) -> None:
+    """7B frozen in bfloat16 is 15.2 GB; 40 million parameters of adapters have 12 bytes each."""
+    lora = "model.lora_configs=[{lora_rank: 16}]"
+    found = machine(1, size=141 * 10**9)
+    config = resolved(found, lora, *(f"algorithm.{one}" for one in settings))
+
+    assert f"{gigabytes} GB at rest" in "".join(config.notes)
 
 
 def test_the_defaults_of_eight_gpus_follow_the_adapters(resolved) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.batch import ALIASES
 from trinity.common.config.check_names import NamedPart, named_parts
 from trinity.errors import ConfigError
 from trinity.extend.failure import described_failure
 from trinity.extend.kinds import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trinity.common.config.config import Config
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
@@ -50,9 +54,8 @@ def algorithm_problems(config: Config, parts: NamedParts) -> list[Problem]:
     if config.algorithm.optimizer.optimizer_type not in _OPTIMIZERS:
         path = "algorithm.optimizer.optimizer_type"
         message = f"{config.algorithm.optimizer.optimizer_type!r} is not supported yet."
-        problems.append(
-            config.source.problem(path, message, f"Known: {', '.join(_OPTIMIZERS)}.", "not_yet")
-        )
+        remedy = f"Known: {', '.join(_OPTIMIZERS)}."
+        problems.append(config.source.problem(path, message, remedy, "not_yet"))
     return problems
 
 
@@ -79,13 +82,8 @@ def _group_of_one(config: Config, parts: NamedParts) -> list[Problem]:
     needs_group = getattr(loaded, "needs_group", in_groups) or "group" in component.spec.needs
     if not needs_group or config.algorithm.repeat_times != 1:
         return []
-    return [
-        config.source.problem(
-            "algorithm.repeat_times",
-            f"is 1, but advantage_fn {name} compares the rollouts of a task.",
-            "Use 2 or more.",
-        )
-    ]
+    what = f"is 1, but advantage_fn {name} compares the rollouts of a task."
+    return [config.source.problem("algorithm.repeat_times", what, "Use 2 or more.")]
 
 
 def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
@@ -99,7 +97,7 @@ def _unmet_needs(config: Config, parts: NamedParts) -> list[Problem]:
     provided |= _named_in_lists(config)
     if any(one and one.held and one.kind == "workflow" for _, one in found):
         provided |= _OF_WORKFLOWS
-    if not has_reference(config, parts):
+    if not _uses_reference(config, parts):
         provided.discard("ref_logprob")  # the trainer could, but is not asked to
     missing: dict[str, tuple[NamedPart, Component]] = {}  # the first part that needs a word
     for part, component in found:
@@ -155,10 +153,7 @@ def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
     name = algorithm.advantage_fn
     loaded, penalty = parts.load("advantage_fn", name), algorithm.kl_penalty_fn
     in_groups = getattr(loaded, "computed_on", "batch") == "group"
-    has_penalty = penalty not in {None, "none"} and (algorithm.kl_penalty_fn_args or {}).get(
-        "kl_coef", 1.0
-    )
-    if not in_groups or not has_penalty:
+    if not in_groups or not _is_weighed(penalty, algorithm.kl_penalty_fn_args):
         return []
     twin = f"{name}_verl"
     known = parts.manager.names("advantage_fn")
@@ -168,6 +163,24 @@ def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
 
 
 def has_reference(config: Config, parts: NamedParts) -> bool:
-    """Return whether the algorithm compares with the reference model, or does not say it."""
+    """Return whether the trainer holds the reference model: a KL term or the loss reads it."""
+    algorithm = config.algorithm
+    if not _uses_reference(config, parts):
+        return False
+    if _is_weighed(algorithm.kl_loss_fn, algorithm.kl_loss_fn_args):
+        return True
+    if _is_weighed(algorithm.kl_penalty_fn, algorithm.kl_penalty_fn_args):
+        return True
+    loss: Any = parts.load("policy_loss_fn", algorithm.policy_loss_fn)
+    fields = () if loss is None else inspect.signature(loss.__call__).parameters
+    return any(ALIASES.get(name, name) == "ref_logprob" for name in fields)
+
+
+def _is_weighed(kl_fn: str | None, args: Mapping[str, Any] | None) -> bool:
+    return kl_fn not in {None, "none"} and bool((args or {}).get("kl_coef", 1.0))
+
+
+def _uses_reference(config: Config, parts: NamedParts) -> bool:
+    """Return whether the algorithm may compare with the reference model, or does not say it."""
     algorithm: Any = parts.load("algorithm", config.algorithm.algorithm_type)
     return not hasattr(algorithm, "setting") or bool(algorithm.setting("use_reference"))

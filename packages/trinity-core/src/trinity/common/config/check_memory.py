@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from trinity.common.config.memory import adapter_parameters, engine_bytes
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 _RANK = 32  # of the adapters that are named as a way out
+_WIDTHS = (2, 4, 8, 16, 32)  # GPUs of an engine, which divide heads and keys of most models
+_KEYS = {  # what of the plan a key changes -> the key, and what it costs
+    "precision": ("trainer.precision: bfloat16", "rounded products"),
+    "recomputes": ("trainer.gradient_checkpointing: true", "a third more time for a step"),
+    "is_sharded": ("trainer.trainer_strategy: fsdp2", "weights are gathered in each pass"),
+    "adapters": (f"model.lora_configs: [{{lora_rank: {_RANK}}}]", "adapters alone are trained"),
+    "num_ranks": ("explorer.rollout_model.engine_num: 1", "slower rollouts"),
+}
 
 
 def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iterator[Problem]:
@@ -47,14 +56,10 @@ def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iter
         f"GPU{'s'[: plan.num_ranks > 1]} (computed), and "
         f"{room / 1e9:.0f} GB of {machine.gpu_bytes / 1e9:.0f} GB can be used."
     )
-    fitting = [
-        words
-        for words, changed, most in _changes(config, machine, plan, room)
-        if changed.peak(most) <= room
-    ]
+    fitting = list(islice(_fitting(config, machine, plan, room), _SHOWN))
     remedy = "No change of a single key makes it fit; use more GPUs, or a smaller model."
     if fitting:
-        remedy = f"What makes it fit, the cheapest first: {'; '.join(fitting[:_SHOWN])}."
+        remedy = f"What makes it fit, the cheapest first: {'; '.join(fitting)}."
     yield config.source.problem("model.model_path", what, remedy)
 
 
@@ -71,8 +76,12 @@ def _of_engines(config: Config, machine: Machine) -> Iterator[Problem]:
             f"(computed), and may use {share:g} of {machine.gpu_bytes / 1e9:.0f} GB."
         )
         enough = math.ceil(weights * width / (0.8 * share * machine.gpu_bytes))
-        path = "explorer.rollout_model.tensor_parallel_size"
-        yield config.source.problem(path, what, f"Use {enough} or more, or dtype bfloat16.")
+        most = 1 if config.is_colocated else num_gpus(config, machine) - config.has_trainer
+        heads = machine.model_num_heads or 0
+        ways = [str(n) for n in _WIDTHS if enough <= n <= most and heads % n == 0][:1]
+        ways += ["dtype bfloat16"] if dtype == "float32" else []
+        remedy = f"Use {' or '.join(ways)}." if ways else "Use larger GPUs, or a smaller model."
+        yield config.source.problem("explorer.rollout_model.tensor_parallel_size", what, remedy)
 
 
 def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Iterator[Problem]:
@@ -84,34 +93,51 @@ def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Ite
         yield config.source.problem(path, what, "Leave it out: the part is then computed.")
 
 
-def _changes(
-    config: Config, machine: Machine, plan: TrainerMemory, room: float
-) -> Iterator[tuple[str, TrainerMemory, int]]:
-    """Yield changes in words with what they cost, the plan after each, and its micro-batch."""
+def _fitting(config: Config, machine: Machine, plan: TrainerMemory, room: float) -> Iterator[str]:
+    """Yield keys that make it fit, with what they cost; none beside those that are enough."""
     tokens = config.trainer.max_token_len_per_gpu or 0
     longest = (config.model.max_prompt_tokens or 0) + (config.model.max_response_tokens or 0)
-    fewer = min(tokens, max(longest, plan.most_tokens(room)))
-    yield f"trainer.max_token_len_per_gpu: {fewer} (more micro-batches)", plan, fewer
-    half = replace(plan, precision="bfloat16")
-    yield "trainer.precision: bfloat16 (rounded products)", half, tokens
-    less = replace(half, recomputes=True)
-    yield "trainer.gradient_checkpointing: true (a third more time for a step)", less, tokens
+    found: list[set[str]] = []
+    for other in _others(config, machine, plan):
+        fewer = min(tokens, max(longest, other.most_tokens(room)))
+        keys = [
+            key
+            for name, key in _KEYS.items()
+            if getattr(other, name) not in {False, getattr(plan, name)}
+        ]
+        if fewer < tokens:
+            keys.append((f"trainer.max_token_len_per_gpu: {fewer}", "more micro-batches"))
+        costs = [cost for _, cost in keys]
+        if other.peak(fewer) <= room and not any(one <= set(costs) for one in found):
+            found.append(set(costs))
+            yield f"{' and '.join(words for words, _ in keys)} ({', '.join(costs)})"
+
+
+def _others(config: Config, machine: Machine, plan: TrainerMemory) -> list[TrainerMemory]:
+    """Return how else the trainer could hold the model, the cheapest first."""
+    half = replace(plan, precision="bfloat16") if machine.has_bf16 else plan
+    recomputed = [replace(one, recomputes=True) for one in (plan, half)]
+    others = [plan, half, *recomputed]
     if plan.critic:  # which nothing shards
-        longest = min(tokens, max(longest, less.most_tokens(room)))
-        words = f"trainer.gradient_checkpointing: true and max_token_len_per_gpu: {longest}"
-        yield f"{words} (slower)", less, longest
-        return
-    sharded = replace(less, strategy="fsdp2")
-    both = "trainer.trainer_strategy: fsdp2 with gradient_checkpointing: true"
-    yield f"{both} (weights are gathered in each pass)", sharded, tokens
-    smaller = min(tokens, max(longest, sharded.most_tokens(room)))
-    yield f"{both} and max_token_len_per_gpu: {smaller} (slower)", sharded, smaller
-    if not plan.adapters:
-        adapters = replace(sharded, adapters=adapter_parameters(plan.shape, _RANK))
-        how = both if plan.num_ranks > 1 else "trainer.gradient_checkpointing: true"
-        words = f"model.lora_configs: [{{lora_rank: {_RANK}}}], {how}"
-        yield f"{words} (adapters alone are trained)", adapters, tokens
+        return others
+    strategy = "fsdp2" if plan.strategy == "ddp" else plan.strategy
+    sharded = [replace(one, strategy=strategy) for one in recomputed]
+    others += sharded if plan.num_ranks > 1 else []
+    size = config.trainer.ulysses_sequence_parallel_size
+    if not plan.adapters and size == 1:  # ranks that share rows train no adapters
+        others += [_adapted(one, plan, config, machine) for one in others]
     ranks = num_gpus(config, machine) - config.explorer.rollout_model.tensor_parallel_size
-    if ranks > plan.num_ranks and config.mode != "train":
-        more = replace(sharded, num_ranks=ranks)
-        yield f"{both} and explorer.rollout_model.engine_num: 1 (slower rollouts)", more, smaller
+    is_free = config.mode != "train" and not config.trainer.num_ranks
+    if ranks > plan.num_ranks and is_free and ranks % size == 0:
+        others += [replace(one, num_ranks=ranks) for one in sharded]
+    return others
+
+
+def _adapted(
+    one: TrainerMemory, plan: TrainerMemory, config: Config, machine: Machine
+) -> TrainerMemory:
+    """Return the same with adapters, sharded as asked or by the default that they bring about."""
+    lora = replace(one, adapters=adapter_parameters(plan.shape, _RANK))
+    is_asked = config.source.where("trainer.trainer_strategy") or one.strategy != plan.strategy
+    is_large = machine.gpu_bytes is None or lora.is_large(machine.gpu_bytes)
+    return lora if is_asked or is_large else replace(lora, strategy="ddp")
