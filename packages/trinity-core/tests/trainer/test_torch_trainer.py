@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from trinity.common.batch import ExperienceBatch
 from trinity.errors import ModelError, TrinityError
+from trinity.trainer import policy
 from trinity.trainer.prefix_tree import one_pack_per_row
 from trinity_testing.tiny import make_tiny_model
 
@@ -420,3 +421,19 @@ def test_an_embedding_without_an_output_layer_keeps_a_dense_gradient(a_trainer, 
     model = make_tiny_model(tmp_path / "untied", vocab=384, tie_embeddings=False)
 
     assert not a_trainer(model_path=model).model.get_input_embeddings().sparse
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_chunks_of_a_tied_output_layer_are_not_smaller_than_its_gradient(
+    a_trainer, ragged, tmp_path, monkeypatch, tied
+):
+    monkeypatch.setitem(policy.MAX_LOGITS, "cpu", 2 * 384)  # two tokens
+    model = make_tiny_model(tmp_path / "model", vocab=384, hidden=32, tie_embeddings=tied)
+    trainer, sizes = a_trainer(model_path=model), []
+    trainer.model.get_output_embeddings().register_forward_hook(
+        lambda _, inputs, __: sizes.append(len(inputs[0]))
+    )
+
+    trainer.train_step(ragged(), step=1)
+
+    assert max(sizes) == (10 if tied else 2)  # a third of 32 tokens' logits take as much

@@ -72,13 +72,14 @@ class Policy:
         self.device = module.device if device is None else device
         self.precision = precision
         self._head = module.get_output_embeddings()
+        self._softcap = getattr(module.config, "final_logit_softcapping", None)
+        most = MAX_LOGITS.get(self.device.type, 2**24)
+        self._chunk_tokens = max(1, most // module.config.vocab_size)
         embedding = module.get_input_embeddings()
         if self.device.type == "cpu" and embedding.weight is getattr(self._head, "weight", None):
-            embedding.sparse = True  # autograd adds its rows to the output layer's gradient
-        self._softcap = getattr(module.config, "final_logit_softcapping", None)
-        self._chunk_tokens = max(
-            1, MAX_LOGITS.get(self.device.type, 2**24) // module.config.vocab_size
-        )
+            embedding.sparse = True  # autograd adds its rows to the output layer's gradient,
+            # of which each chunk makes one: a third of D tokens' logits take as much
+            self._chunk_tokens = max(self._chunk_tokens, embedding.embedding_dim // 3)
 
     def states(self, inputs: ModelInputs) -> Tensor:
         """Return ``[N, D]``, the state that each scored token is predicted from."""
