@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -37,6 +39,22 @@ def double(x):
     for _ in range(5):
         os.wait()
     os._exit(0)
+"""
+NESTS = """
+import os
+start = os.getcwd()
+for _ in range(1200):
+    os.mkdir("d")
+    os.chdir("d")
+os.chdir(start)
+"""
+FILLS = """
+import os, time
+for number in range(200):
+    file = os.open(str(number), os.O_CREAT | os.O_WRONLY)
+    os.posix_fallocate(file, 0, 1 << 20)
+    os.close(file)
+time.sleep(0.5)
 """
 BY_ITSELF = """from __future__ import annotations
 import pickle, sys
@@ -139,11 +157,26 @@ def test_a_program_that_opens_a_connection_earns_nothing() -> None:
 
 @pytest.mark.parametrize(
     "attack",
-    ["import os\nfor _ in range(1000):\n    os.fork()", "open('big', 'wb').write(bytes(10**8))"],
-    ids=["forks", "fills the disk"],
+    [
+        "import os\nfor _ in range(1000):\n    os.fork()",
+        "open('big', 'wb').write(bytes(10**8))",
+        FILLS,
+    ],
+    ids=["forks", "writes a large file", "writes many files"],
 )
 def test_a_program_that_takes_too_much_earns_nothing(attack) -> None:
     assert reward_of(f"{attack}\n{RIGHT}") == 0.0
+
+
+def test_a_program_that_nests_folders_has_its_reward_and_leaves_nothing(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert reward_of(NESTS + RIGHT) == 1.0
+    assert reward_of(NESTS) == 0.0
+
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_process_that_a_program_hides_does_not_outlive_its_test() -> None:

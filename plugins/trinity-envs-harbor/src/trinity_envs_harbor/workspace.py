@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from trinity_sandbox.supervise import bytes_in
+from trinity_sandbox.disk import bytes_in
 
 from trinity_envs_harbor.safe_files import (
     copied_inside,

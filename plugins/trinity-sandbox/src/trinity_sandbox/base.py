@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import tempfile
 import threading
@@ -14,7 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from trinity.errors import ConfigError, EnvError
 
+from trinity_sandbox.disk import is_nearly_full
 from trinity_sandbox.supervise import run_supervised
+from trinity_sandbox.trees import empty_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from trinity_sandbox.supervise import Ended
 
 __all__ = ["CommandResult", "Limits", "Sandbox", "Session", "interpreter"]
+
+logger = logging.getLogger("trinity.sandbox")
 
 Bind = Path | tuple[Path, str]  # the path of both sides, or (on the host, inside)
 _LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -39,8 +44,9 @@ class Limits:
         file_bytes: of each file that is written.
         tmp_bytes: of ``/tmp``, where the sandbox has one of its own.
         output_bytes: of stdout and of stderr.
-        disk_bytes: of all files of the session's folder together; 0: no limit. A command is also
-            ended where less than 256 MB are left on the disk.
+        disk_bytes: of all files of the session's folder together, and of files that were deleted
+            and are open; 0: no limit. A command is also ended where less than 256 MB are left on
+            the disk.
     """
 
     cpu_s: float = 5.0
@@ -182,9 +188,15 @@ class Sandbox(ABC):
             stdin: what it can read.
 
         Raises:
-            EnvError: the sandbox could not be built.
+            EnvError: the sandbox could not be built, or ``limits.disk_bytes`` is set and the disk
+                has less than 256 MB left before the command starts.
         """
         with self.open(files=files, binds=binds, limits=limits) as session:
+            if session.limits.disk_bytes and is_nearly_full(session.folder):
+                raise EnvError(
+                    f"sandbox {self.name}: less than 256 MB are left on the disk of "
+                    f"{session.folder.parent}. Free some, or set TMPDIR to another disk."
+                )
             return session.run(command, stdin=stdin)
 
     @contextmanager
@@ -221,15 +233,26 @@ class Sandbox(ABC):
         ) as folder:
             for name, text in (files or {}).items():
                 Path(folder, name).write_text(text, encoding="utf-8", errors="surrogatepass")
-            yield Session(
-                sandbox=self,
-                folder=Path(folder),
-                limits=limits or Limits(),
-                binds=tuple(binds),
-                env=env or {},
-                places=places or {},
-                workdir=workdir,
-            )
+            try:
+                yield Session(
+                    sandbox=self,
+                    folder=Path(folder),
+                    limits=limits or Limits(),
+                    binds=tuple(binds),
+                    env=env or {},
+                    places=places or {},
+                    workdir=workdir,
+                )
+            finally:
+                _empty(folder)
+
+
+def _empty(folder: str) -> None:
+    """Delete what commands wrote: ``TemporaryDirectory`` recurses, and may follow a link."""
+    try:
+        empty_tree(folder)
+    except OSError as error:
+        logger.warning("what a command wrote into %s is not all deleted: %s", folder, error)
 
 
 def interpreter() -> tuple[str, tuple[Path, ...]]:

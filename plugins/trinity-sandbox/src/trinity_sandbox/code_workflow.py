@@ -139,4 +139,5 @@ def _limits(arguments: Mapping[str, Any]) -> Limits:
         wall_s=2 * timeout_s + 5.0,  # it may sleep, or wait for a processor
         memory_bytes=int(memory_mb * 2**20),
         file_bytes=1 << 20,
+        disk_bytes=64 << 20,
     )

@@ -1,10 +1,10 @@
 """Restrict this process as its argument says, then become the command.
 
-Run as ``python -ISB launcher.py JSON``, with the standard library alone. The keys of the JSON:
-``limits`` (fields of ``base.Limits``), ``status_fd``, ``argv``, ``env``, ``uid`` (0: the present
-one), ``mounts`` (folders that another user cannot reach, handed over in ``/tmp`` as 0, 1, ...),
-``owned`` (a folder that the user is given), ``real_uid`` (root keeps its files, and is counted as
-this user), ``landlock`` (``read`` and ``write``: paths), and
+Run as ``python -ISB launcher.py JSON``, with the standard library and ``trees``. The keys of the
+JSON: ``limits`` (fields of ``base.Limits``), ``status_fd``, ``argv``, ``env``, ``uid`` (a user
+without processes to become; 0: none), ``mounts`` (folders that this user cannot reach, handed over
+in ``/tmp`` as 0, 1, ...), ``owned`` (a folder that it is given), ``real_uid`` (root keeps its
+files, and is counted as this user), ``landlock`` (``read`` and ``write``: paths), and
 ``seccomp``: the filter in hexadecimal, with ``seccomp_for`` ``self`` or ``argv``.
 """
 
@@ -21,6 +21,7 @@ import sys
 
 TYPE_CHECKING = False  # what is imported here delays each command: no typing, no pathlib
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Any
 
 __all__ = ["main"]
@@ -34,6 +35,7 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _ALL_FILES = (1 << 16) - 1  # each right of Landlock's fifth version
 _OF_FILES = 0b1100000000000111  # those that a file can have: execute, write, read, truncate, ioctl
 _READ = 0b1101  # execute, read a file, read a folder
+_TO_SPARE = 4096  # processes that other programs of a user may start meanwhile
 
 
 def main(setup: dict[str, Any]) -> None:  # Any: JSON
@@ -41,13 +43,15 @@ def main(setup: dict[str, Any]) -> None:  # Any: JSON
     try:
         if sys.platform == "linux":
             _checked(_libc.prctl(_SUBREAPER, 1, 0, 0, 0), "prctl")
+        trees = _trees() if setup.get("uid") else None  # before /tmp is hidden
         _mount(setup.get("mounts", []))
         _limit(setup["limits"])
         ruleset = _ruleset(setup["landlock"]) if "landlock" in setup else None
-        _become(setup.get("uid", 0), setup.get("owned", ""))
+        if trees is not None:
+            _become(setup["uid"], setup["owned"], trees)
         if uid := setup.get("real_uid"):
             os.setresuid(uid, 0, 0)  # whose processes are counted; root's files stay readable
-        _limit_processes(setup["limits"]["processes"])
+        _limit_processes(setup)
         argv = _with_filter(setup)
         if ruleset is not None:
             _restrict(ruleset)
@@ -57,8 +61,8 @@ def main(setup: dict[str, Any]) -> None:  # Any: JSON
             _stand_guard()
         os.set_inheritable(setup["status_fd"], setup.get("seccomp_for") == "argv")
         os.execve(argv[0], argv, setup.get("env", {}))
-    except (OSError, ValueError) as error:
-        os.write(setup["status_fd"], f"failed: {error}".encode())
+    except Exception as error:  # noqa: BLE001 - an exit code would be taken for the command's
+        os.write(setup["status_fd"], f"failed: {str(error) or repr(error)}".encode())
         os._exit(1)
 
 
@@ -81,19 +85,20 @@ def _limit(limits: dict[str, Any]) -> None:
         resource.setrlimit(which, (soft, hard))
 
 
-def _limit_processes(most: int) -> None:
-    """Limit the user's processes, those that run already besides; root has no such limit."""
-    number = 2  # of bubblewrap
-    own = [str(os.getuid()).encode()]
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/status", "rb") as file:
-                status = file.read()
-        except OSError:
-            continue
-        if status.partition(b"\nUid:")[2].split(None, 1)[:1] == own:
-            number += int(status.partition(b"\nThreads:")[2].split(None, 1)[0])
-    resource.setrlimit(resource.RLIMIT_NPROC, (most + number, most + number))
+def _limit_processes(setup: dict[str, Any]) -> None:
+    """Limit the user's processes to the command's, where the user is this command's own.
+
+    Another user has other processes, which come and go: the limit is far above all that run now,
+    and who waits for the command counts its processes. Root has no such limit.
+    """
+    most = setup["limits"]["processes"] + 2  # of bubblewrap
+    if not (setup.get("uid") or setup.get("real_uid")):
+        with open("/proc/loadavg", "rb") as file:
+            most += int(file.read().split()[3].partition(b"/")[2]) + _TO_SPARE
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
 
 
 def _mount(sources: list[str]) -> None:
@@ -111,12 +116,19 @@ def _mount(sources: list[str]) -> None:
         _checked(told, source)
 
 
-def _become(uid: int, owned: str) -> None:
-    if not uid:
-        return
-    for folder, _, names in os.walk(owned):
-        for path in (folder, *(os.path.join(folder, name) for name in names)):
-            os.chown(path, uid, uid, follow_symlinks=False)
+def _trees() -> ModuleType:
+    """Return the module beside this file, which ``-I`` does not let be imported."""
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from trinity_sandbox import trees
+
+    return trees
+
+
+def _become(uid: int, owned: str, trees: ModuleType) -> None:
+    os.chown(owned, uid, uid)
+    for step, at, name in trees.walk(owned):
+        if step != trees.LEAVE:
+            os.chown(name, uid, uid, dir_fd=at, follow_symlinks=False)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

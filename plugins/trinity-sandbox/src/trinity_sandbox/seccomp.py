@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import struct
+from typing import NamedTuple
 
 __all__ = ["filter_for", "knows_this_machine"]
 
@@ -34,6 +35,11 @@ _ALWAYS = {
     "kexec_load": (246, 104),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    # Memory that no process has mapped is in no limit.
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
 }
 _WITHOUT_NAMESPACES = {  # what namespaces of its own would make harmless
     "socket": (41, 198),
@@ -47,10 +53,62 @@ _WITHOUT_NAMESPACES = {  # what namespaces of its own would make harmless
     "sethostname": (170, 161),
     "settimeofday": (164, 170),
     "reboot": (169, 142),
+    # Landlock lets a user change what its files are, wherever they lie; by a descriptor, too, that
+    # is open to read alone.
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+    "utimensat": (280, 88),
+    "file_setattr": (469, 469),
+    "inotify_add_watch": (254, 27),  # it tells the names of files
+    # And a user change how its other processes run.
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    # What these hold stays when the command has ended.
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "mq_open": (240, 180),
 }
+
+
+class _Condition(NamedTuple):
+    """A call passes if an argument, as far as a mask shows it, has a value."""
+
+    call: tuple[int, int]
+    argument: int
+    mask: int
+    value: int
+
+
+_ALWAYS_IF = [_Condition((56, 220), 0, 0x7E020000, 0)]  # clone: no namespaces
+_WITHOUT_NAMESPACES_IF = [
+    _Condition((302, 261), 0, 0xFFFFFFFF, 0),  # prlimit64: of this process
+    _Condition((16, 29), 1, 0xFFFFFF00, 0x5400),  # ioctl: of terminals and pipes, not of files
+]
+_CLONE3 = 435  # its flags are where no filter looks; without it, clone is called
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _KILL, _EPERM = 0x7FFF0000, 0x80000000, 0x00050001
+_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+_ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
 _X32 = 0x40000000
 
 
@@ -63,19 +121,36 @@ def filter_for(*, has_namespaces: bool) -> bytes:
     """Return instructions of 8 bytes each: the calls above end with EPERM, all others pass.
 
     Args:
-        has_namespaces: False: sockets, and leaving the process group, are denied too.
+        has_namespaces: False: what namespaces would make harmless is denied too.
     """
     column, machine = _MACHINES[platform.machine()]
     calls = _ALWAYS if has_namespaces else _ALWAYS | _WITHOUT_NAMESPACES
-    numbers = [of[column] for of in calls.values()]
+    conditions = _ALWAYS_IF if has_namespaces else _ALWAYS_IF + _WITHOUT_NAMESPACES_IF
+    numbers = [of[column] for of in calls.values() if of[column] >= 0]
+    checked = [step for one in conditions for step in _steps_of(one, column)]
     steps = [
         (_LOAD, 0, 0, 4),  # the architecture
         (_EQUAL, 1, 0, machine),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, 0),  # the number of the call
+        (_EQUAL, 0, 1, _CLONE3),
+        (_RETURN, 0, 0, _ENOSYS),
+        *checked,
         (_AT_LEAST, len(numbers) + 1, 0, _X32 if column == 0 else 0xFFFFFFFF),
         *((_EQUAL, len(numbers) - place, 0, number) for place, number in enumerate(numbers)),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _EPERM),
     ]
     return b"".join(struct.pack("HBBI", *step) for step in steps)
+
+
+def _steps_of(condition: _Condition, column: int) -> list[tuple[int, int, int, int]]:
+    """Return steps that end the filter for a call, and leave all other numbers as they are."""
+    return [
+        (_EQUAL, 0, 5, condition.call[column]),
+        (_LOAD, 0, 0, 16 + 8 * condition.argument),  # its lower half; both machines begin with it
+        (_AND, 0, 0, condition.mask),
+        (_EQUAL, 0, 1, condition.value),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _EPERM),
+    ]

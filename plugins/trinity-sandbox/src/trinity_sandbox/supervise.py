@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 import select
@@ -12,27 +11,28 @@ import selectors
 import signal
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from trinity.errors import EnvError
 
+from trinity_sandbox.disk import DiskLimit
+
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping, Sequence
 
-__all__ = ["Ended", "bytes_in", "run_client", "run_supervised"]
+__all__ = ["Ended", "run_client", "run_supervised"]
 
 logger = logging.getLogger("trinity.sandbox")
 
 _SAMPLED_EVERY_S = 0.05
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_KEPT_FREE = 256 << 20  # of the disk, where a command's files are limited
 _MOST_TO_DIE_S = 60  # a process may wait for a disk
-_INODE = 512  # an empty file takes room, too
+_LAUNCHERS = 2  # of bubblewrap: outside, and the first inside; of landlock: who waits
 
 
 class _Limits(Protocol):  # base.Limits, which imports this module
@@ -65,10 +65,9 @@ class Ended:
 class _Watched:
     process: subprocess.Popen[bytes]
     limits: _Limits
-    folder: Path
+    disk: DiskLimit
     stopped: threading.Event
     is_client: bool = False  # what it runs has limits elsewhere
-    measure_at: float = 0.0
     read: dict[str, bytearray] = field(
         default_factory=lambda: {
             "stdout": bytearray(),
@@ -126,9 +125,10 @@ class _Watched:
     def _over(self) -> str:
         """Return the limit that all processes together passed, as of now."""
         cpu_s, memory, number = 0.0, 0, 0
-        waiting = [] if self.is_client else [self.process.pid]
+        waiting, pids = [] if self.is_client else [self.process.pid], []
         while waiting:
             pid = waiting.pop()
+            pids.append(pid)
             with suppress(OSError, ValueError, IndexError):
                 words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 cpu_s += sum(map(int, words[11:15])) / _TICKS_A_SECOND
@@ -142,37 +142,7 @@ class _Watched:
             "processes": number > self.limits.processes + _LAUNCHERS,
         }
         reason = next((reason for reason, is_over in passed.items() if is_over), "")
-        return reason or ("disk" if self._is_disk_full() else "")
-
-    def _is_disk_full(self) -> bool:
-        began = time.monotonic()
-        if not self.limits.disk_bytes or began < self.measure_at:
-            return False
-        found = is_full(self.folder, self.limits.disk_bytes)
-        self.measure_at = time.monotonic() + 10 * (time.monotonic() - began)
-        return found
-
-
-def is_full(folder: Path, most: int) -> bool:
-    """Return whether a folder's files take more bytes than that, or their disk is nearly full."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize < _KEPT_FREE or bytes_in(folder, enough=most) > most
-
-
-def bytes_in(folder: Path, *, enough: float = math.inf) -> int:
-    """Return the bytes that a folder's files take on their disk; above ``enough``: some of them."""
-    taken, waiting = 0, [str(folder)]
-    while waiting and taken <= enough:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:  # it was deleted meanwhile
-            for entry in entries:
-                with suppress(OSError):
-                    taken += 512 * entry.stat(follow_symlinks=False).st_blocks + _INODE
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return taken
-
-
-_LAUNCHERS = 2  # of bubblewrap: outside, and the first inside; of landlock: who waits
+        return reason or ("disk" if self.disk.is_passed(pids) else "")
 
 
 def run_supervised(
@@ -225,6 +195,7 @@ class _Start:
 def _watched(
     start: _Start, *, stdin: IO[bytes], folder: Path, limits: _Limits, stopped: threading.Event
 ) -> Ended:
+    disk = DiskLimit(folder, limits.disk_bytes, stdin.fileno())
     try:
         process = subprocess.Popen(
             start.argv,
@@ -242,9 +213,9 @@ def _watched(
     finally:
         os.close(start.tell)
     watched = _Watched(
-        process=process, limits=limits, folder=folder, stopped=stopped, is_client=start.is_client
+        process=process, limits=limits, disk=disk, stopped=stopped, is_client=start.is_client
     )
-    with process:
+    with process, closing(disk):
         try:
             reason = watched.until_it_ends(start.status)
         finally:
