@@ -161,6 +161,20 @@ def test_clones_of_a_sampling_session_get_numbers_of_their_own(client, run):
     ]
 
     assert joined == [1, 2]
+    assert client.post("/client/config", {"sdk_version": "0.38.0"})["sample_join_sampling_session"]
+
+
+@pytest.mark.parametrize("clone", [3, 10**9])
+def test_a_clone_of_a_sampling_client_samples_with_the_numbers_that_it_counts(client, run, clone):
+    """The SDK numbers the requests of a clone from 10**9 times its own number, up to 10**18."""
+    session = run.partition(":")[0]
+    body = {"session_id": session, "sampling_session_seq_id": 5, "base_model": "Qwen/Tiny"}
+    sampler = client.post("/create_sampling_session", body)["sampling_session_id"]
+    numbers = [clone * 10**9, clone * 10**9 + 1]
+    sent = [client.sample(sampler, number, [71, 104]) for number in numbers]
+
+    answers = [client.output(request, "SampleResponse") for request in sent]
+    assert [len(answer.sequences) for answer in answers] == [1, 1]
 
 
 def test_a_finished_session_has_no_heartbeat(client):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,16 @@ def test_the_whole_way_from_a_new_run_to_one_that_goes_on(service):
     again = other.forward([a_datum(tokens)], "cross_entropy").result()
     assert again.metrics == passed.metrics
     assert other.get_info().lora_rank == 8
+
+
+def test_copies_of_a_sampling_client_sample_as_it_does(service):
+    sampler = done(service.create_sampling_client(base_model=NAME))
+    prompt = tinker.ModelInput.from_ints([71, 104, 101])
+    params = tinker.SamplingParams(max_tokens=4, seed=3, stop=[])
+    copies = [pickle.loads(pickle.dumps(sampler)) for _ in range(3)]
+    found = [one.sample(prompt, 1, params).result() for one in (sampler, *copies)]
+
+    assert len({tuple(one.sequences[0].tokens) for one in found}) == 1
 
 
 @pytest.mark.skipif(not hasattr(tinker.types, "SamplingClientKind"), reason="an older SDK")

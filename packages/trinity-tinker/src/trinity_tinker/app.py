@@ -141,6 +141,7 @@ class _Routes:
                 "parallel_fwdbwd_chunks": False,
                 "proto_compress_fwdbwd": True,
                 "custom_loss_server_side": False,
+                "sample_join_sampling_session": True,
             }
         )
 

@@ -39,6 +39,7 @@ _KILLED = (
     f"begun again. If memory runs out, ask for fewer samples or a shorter text; else send it again."
 )
 _NUMBERS = range(2**31)  # of requests, runs and samplers
+_SAMPLE_NUMBERS = range(2**63)  # a copy of a sampling client counts from a multiple of 10**9
 
 
 class Service:
@@ -192,7 +193,8 @@ class Service:
         else:
             self.store.owned("samplings", session, owner=owner)
         count = body["num_samples"]
-        if not _is_number(seq) or not isinstance(count, int) or count > MAX_SAMPLES:
+        is_numbered = _is_number(seq, of=_SAMPLE_NUMBERS)
+        if not is_numbered or not isinstance(count, int) or count > MAX_SAMPLES:
             raise RequestError(
                 422, f"asample needs seq_id, and num_samples is a number up to {MAX_SAMPLES}."
             )
@@ -297,6 +299,6 @@ class Service:
         self._events.pop(name).set()
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any, *, of: range = _NUMBERS) -> bool:
     """Return whether a value of JSON numbers a request, a run or a sampler."""
-    return isinstance(value, int) and not isinstance(value, bool) and value in _NUMBERS
+    return isinstance(value, int) and not isinstance(value, bool) and value in of
