@@ -73,6 +73,7 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry = Expiry(store, training=training, sampling=sampling, times=times)
         self._failure = ""  # why results can no longer be noted
+        self._is_closing = False  # what comes now is noted alone
         self._loop = asyncio.get_running_loop()
         self._scheduler = RunScheduler(
             self._train, give_up=self._give_up, next_seq=store.next_seq, gap_s=times.gap_s
@@ -84,15 +85,19 @@ class Service:
             self._begin(request)
 
     async def close(self) -> None:
-        """End after what is being done; the rest waits in the store."""
-        for task in tuple(self._tasks):
+        """End after what is being done; the rest waits in the store.
+
+        Requests and polls are still answered meanwhile, which can take as long as a pass does.
+        """
+        self._is_closing = True
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._note_end()  # now: who waits for an end only so long kills what takes longer
         await asyncio.to_thread(self._scheduler.close)
         await asyncio.to_thread(self._sampling.close)
-        try:
-            self.store.note_end()
-        except sqlite3.Error as error:
-            logger.warning("the next start takes this end for a kill: %s", error)
+        self._note_end()
         self.store.close()
 
     def create_session(self, raw: bytes, *, owner: str, call: str) -> str:
@@ -246,6 +251,8 @@ class Service:
         if request.kind != "sample":
             self._scheduler.add(request)
             return
+        if self._is_closing:
+            return
         task = self._loop.create_task(self._sample(request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -254,6 +261,12 @@ class Service:
         with self._noting(request):
             await self._sampling.run(request)
         self._note_done(request.id)
+
+    def _note_end(self) -> None:
+        try:
+            self.store.note_end()
+        except sqlite3.Error as error:
+            logger.warning("the next start takes this end for a kill: %s", error)
 
     def _train(self, request: Request) -> None:
         # After a failure nothing more is done: a run's requests would be, without the one before.
