@@ -149,6 +149,47 @@ def test_a_loss_that_is_no_number_is_told_and_adds_nothing(model, tmp_path):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def test_a_pass_whose_gradients_have_an_infinite_norm_is_told_and_adds_nothing(model, tmp_path):
+    """Gradients of 1e25 are finite in float32, whose largest number is 3e38; their squares not."""
+    weights = []
+    for has_huge in (False, True):
+        trainer = GradientTrainer(str(model))
+        begin(trainer, "a", rank=4)
+        trainer.backward("a", [a_part()], negative_logprob)
+        if has_huge:
+            with pytest.raises(DataError, match="the norm of the gradients inf; nothing changed"):
+                trainer.backward("a", [a_part(seed=3)], lambda _, one: -1e25 * one.sum())
+        trainer.step("a", lr=RATE)
+        weights.append(weights_of(trainer, "a", tmp_path / str(has_huge)))
+
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize("adamw", [{"lr": RATE, "eps": 0.0}, {"lr": 1e20, "weight_decay": 1e20}])
+def test_a_step_that_makes_a_weight_no_number_is_told(model, adamw):
+    """One half of an adapter has gradients of 0 at first: AdamW divides 0 by 0 + eps."""
+    trainer = GradientTrainer(str(model))
+    begin(trainer, "a", rank=4)
+    trainer.backward("a", [a_part()], negative_logprob)
+
+    with pytest.raises(DataError, match="would not be a finite number"):
+        trainer.step("a", **adamw)
+
+
+def test_a_state_that_was_written_with_a_gpu_is_loaded_without(model, tmp_path, monkeypatch):
+    trainer = GradientTrainer(str(model))
+    begin(trainer, "a", rank=4)
+    trainer.backward("a", [a_part()], negative_logprob)
+    trainer.step("a", lr=RATE)
+    monkeypatch.setattr(torch.serialization, "location_tag", lambda storage: "cuda:0")
+    trainer.save("a", tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    trainer.load("a", tmp_path, with_optimizer=True)
+
+    assert trainer._runs["a"][1].state_dict()["state"][0]["step"] == 1
+
+
 def test_twenty_steps_are_those_of_adamw_with_changing_rates(model):
     trainer = GradientTrainer(str(model))
     begin(trainer, "a", rank=4)

@@ -457,17 +457,6 @@ def test_a_run_that_waits_for_a_lost_request_is_told_beside_one_that_is_always_b
     assert len(turns) < 2000  # it was told while the other went on
 
 
-def test_a_step_whose_gradient_overflows_is_refused_and_changes_nothing(client):
-    model = client.model(client.session())
-    before = loss_of(client, model, 1)
-    huge = {**DATUM, "weights": [1e25] * 4}  # finite gradients, whose squares are not
-    client.output(client.backward(model, 2, [huge]))
-    told = client.error(client.step(model, 3))
-
-    assert "the gradient has the norm inf; nothing changed" in told
-    assert loss_of(client, model, 4) == before
-
-
 def test_other_weights_under_the_name_of_a_base_model_are_refused(
     base, models, tmp_path, make_client
 ):

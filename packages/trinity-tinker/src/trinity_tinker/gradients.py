@@ -88,7 +88,7 @@ class GradientTrainer:
             The log-probabilities of each micro-batch, on the CPU, and the sum of the losses.
 
         Raises:
-            DataError: loss or gradient is not finite; the run is as before.
+            DataError: the loss, or the norm of all gradients, is not finite; the run is as before.
         """
         adapters, _ = self._runs[run]
         adapters.activate()
@@ -104,15 +104,16 @@ class GradientTrainer:
                     share.backward()  # type: ignore[no-untyped-call, unused-ignore]
                 total += float(share.detach())
                 logprobs.append(logprob_BR.detach().float().cpu())
-        added = [parameter.grad for parameter in adapters.parameters]
-        is_finite = math.isfinite(total) and all(
-            bool(gradient.isfinite().all()) for gradient in added if gradient is not None
-        )
-        for parameter, old, new in zip(adapters.parameters, before, added, strict=True):
-            new = new if is_finite else None  # noqa: PLW2901
+        for parameter, old in zip(adapters.parameters, before, strict=True):
+            new = parameter.grad
             parameter.grad = old if new is None else new if old is None else old + new
-        if not is_finite:
-            raise DataError(f"the loss is {total}, or its gradient is not finite; nothing changed")
+        norm = _norm(adapters)  # squares may overflow where no gradient does
+        if not (math.isfinite(total) and norm.isfinite()):
+            for parameter, old in zip(adapters.parameters, before, strict=True):
+                parameter.grad = old
+            raise DataError(
+                f"the loss is {total}, the norm of the gradients {float(norm)}; nothing changed"
+            )
         return logprobs, total
 
     def step(self, run: str, *, max_norm: float = 0.0, **adamw: Any) -> float:
@@ -125,19 +126,21 @@ class GradientTrainer:
 
         Raises:
             ConfigError: there are no gradients.
-            DataError: their norm is not finite; nothing changed.
+            DataError: a weight is not finite any more; :meth:`load` or :meth:`end` the run.
         """
         adapters, optimizer = self._runs[run]
         if all(parameter.grad is None for parameter in adapters.parameters):
             raise ConfigError("a step needs gradients; there are none since the last one")
-        gradients = [one.grad for one in adapters.parameters if one.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if not norm.isfinite():
-            raise DataError(f"the gradient has the norm {float(norm)}; nothing changed")
+        norm = _norm(adapters)
         torch.nn.utils.clip_grads_with_norm_(adapters.parameters, max_norm or math.inf, norm)
         for group in optimizer.param_groups:
             group |= adamw  # noqa: PLW2901
         optimizer.step()
+        if not all(bool(parameter.isfinite().all()) for parameter in adapters.parameters):
+            raise DataError(
+                "a weight would not be a finite number after this step, so it is not made; its "
+                "gradients are still there. Use a smaller learning_rate, or an eps above 0"
+            )
         optimizer.zero_grad(set_to_none=True)
         return float(norm)
 
@@ -161,9 +164,16 @@ class GradientTrainer:
         if with_optimizer:
             if not (folder / OPTIMIZER_FILE).is_file():
                 raise CheckpointError(f"{folder} has no state of an optimizer")
-            optimizer.load_state_dict(torch.load(folder / OPTIMIZER_FILE, weights_only=True))
+            state = torch.load(folder / OPTIMIZER_FILE, weights_only=True, map_location="cpu")
+            optimizer.load_state_dict(state)  # to where its parameters are
         self._runs[run] = adapters, optimizer
 
     def end(self, run: str) -> None:
         """Take the run's adapter out of the model."""
         self._runs.pop(run)[0].remove()
+
+
+def _norm(adapters: Adapters) -> Tensor:
+    """Return the norm of all gradients, a scalar; 0 where there are none."""
+    gradients = [one.grad for one in adapters.parameters if one.grad is not None]
+    return torch.nn.utils.get_total_norm(gradients)
