@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from trinity.errors import DataError
+from trinity_tinker import run_states
+from trinity_tinker.base_model import BaseModel
+from trinity_tinker.server import TinkerServer
+
+NAME, KEY = "Qwen/Tiny", "tml-of-a-test"
 TOKENS = [71, 104, 101, 32, 113]
 DATUM = {"tokens": TOKENS[:-1], "target_tokens": TOKENS[1:], "weights": [1.0] * 4}
 
@@ -37,3 +43,56 @@ def test_a_pass_whose_gradient_overflows_is_refused_and_the_run_goes_on(client):
     assert "the norm of the gradients inf; nothing changed" in told
     assert "there are none since the last one" in refused
     assert loss_of(client, model, 6) < before
+
+
+def test_passes_are_made_again_though_the_server_takes_shorter_texts_by_now(
+    base, models, tmp_path, make_client
+):
+    shorter = BaseModel(NAME, str(models / NAME), max_length=3)
+    losses = []
+    for number, later in enumerate((base, shorter)):
+        data = tmp_path / str(number)
+        server = TinkerServer([base], data, keys=[KEY])
+        client = make_client(server.base_url)
+        model = client.model(client.session())
+        client.output(client.backward(model, 1, [DATUM]))  # four tokens
+        server.close()
+        server = TinkerServer([later], data, keys=[KEY])
+        client = make_client(server.base_url)
+        if later is shorter:
+            told = client.error(client.backward(model, 2, [DATUM]))
+        client.wait(client.step(model, 2 + number))
+        server.close()
+        server = TinkerServer([base], data, keys=[KEY])
+        losses.append(loss_of(make_client(server.base_url), model, 3 + number))
+        server.close()
+
+    assert "datum 0 has 4 tokens; the context of the model is 3" in told
+    assert losses[0] == losses[1]
+
+
+def test_passes_that_cannot_be_made_again_are_told_and_dropped_and_the_run_goes_on(
+    base, tmp_path, make_client, monkeypatch
+):
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+    client = make_client(server.base_url)
+    model = client.model(client.session())
+    client.output(client.backward(model, 1, [DATUM]))
+    server.close()
+
+    def fails(*given, **how):
+        raise DataError("the loss is nan")
+
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY])
+    client = make_client(server.base_url)
+    with monkeypatch.context() as otherwise:
+        otherwise.setattr(run_states, "backward", fails)
+        told = client.error(client.step(model, 2))
+    refused = client.error(client.step(model, 3))
+    client.output(client.backward(model, 4, [DATUM]))
+    client.wait(client.step(model, 5))
+    server.close()
+
+    assert f"passes of {model} since its last optim_step cannot be made again, so their" in told
+    assert "the loss is nan" in told
+    assert "there are none since the last one" in refused

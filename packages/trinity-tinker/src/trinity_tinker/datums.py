@@ -58,8 +58,13 @@ class LossRequest:
         return found
 
 
-def read_loss_request(raw: bytes, *, vocab: int, max_length: int) -> LossRequest:
+def read_loss_request(raw: bytes, *, vocab: int, max_length: int | None) -> LossRequest:
     """Return what a ``ForwardBackwardRequest`` asks for.
+
+    Args:
+        raw: the message.
+        vocab: of the model.
+        max_length: most tokens of a text; None: any number, as it was taken before.
 
     Raises:
         Refused: it asks for what there is not, or does not fit together.
@@ -106,7 +111,7 @@ class _Datum:
     """One datum, checked."""
 
     def __init__(
-        self, number: int, datum: Any, *, loss: Loss, name: str, vocab: int, max_length: int
+        self, number: int, datum: Any, *, loss: Loss, name: str, vocab: int, max_length: int | None
     ) -> None:
         self._where = f"datum {number}"
         tokens = tokens_of(datum.model_input, where=self._where)
@@ -134,8 +139,8 @@ class _Datum:
         if missing:
             raise Refused(f"{self._where}: the loss {name} needs the input {missing[0]!r}.")
 
-    def _check(self, tokens: list[int], *, vocab: int, max_length: int) -> None:
-        if not tokens or len(tokens) > max_length:
+    def _check(self, tokens: list[int], *, vocab: int, max_length: int | None) -> None:
+        if not tokens or (max_length is not None and len(tokens) > max_length):
             raise Refused(
                 f"{self._where} has {len(tokens)} tokens; the context of the model is {max_length}."
             )

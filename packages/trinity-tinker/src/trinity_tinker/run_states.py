@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from trinity.errors import DataError
+
 from trinity_tinker.checkpoints import write_whole
 from trinity_tinker.datums import read_loss_request
 from trinity_tinker.refusal import Refused
@@ -102,7 +104,12 @@ class RunStates:
         self, base: BaseModel, request: Request
     ) -> tuple[LossRequest, list[Tensor], float]:
         """Make the pass of a request; return it with log-probabilities ``[N]`` and the loss."""
-        asked = read_loss_request(request.body or b"", vocab=base.vocab, max_length=base.max_length)
+        return self._pass(base, request, max_length=base.max_length)
+
+    def _pass(
+        self, base: BaseModel, request: Request, *, max_length: int | None
+    ) -> tuple[LossRequest, list[Tensor], float]:
+        asked = read_loss_request(request.body or b"", vocab=base.vocab, max_length=max_length)
         logprobs, loss = backward(
             base.trainer,
             request.scope,
@@ -129,5 +136,12 @@ class RunStates:
         if model["state_folder"]:
             state = self._folder / model["state_folder"]
             base.trainer.load(name, state, with_optimizer=True)
-        for passed in self._store.gradients_since(name, seq=model["state_seq"], before=before):
-            self.backward(base, passed)
+        try:
+            for passed in self._store.gradients_since(name, seq=model["state_seq"], before=before):
+                self._pass(base, passed, max_length=None)  # whatever the server takes by now
+        except (Refused, DataError) as error:
+            self._store.forget_gradients(name)  # or no request of the run could be done any more
+            raise Refused(
+                f"passes of {name} since its last optim_step cannot be made again, so their "
+                f"gradients are dropped: {error}"
+            ) from error
