@@ -90,6 +90,7 @@ def test_cells_of_a_sparse_tensor_are_its_entries():
         {"shape": [1]},
         {"data": ["a"]},
         {"data": [1], "shape": [1, 2], "sparse_crow_indices": [0, 1], "sparse_col_indices": [2]},
+        {"data": [], "shape": [1, -2], "sparse_crow_indices": [0, 0], "sparse_col_indices": []},
     ],
 )
 def test_a_tensor_whose_parts_do_not_fit_is_refused(given):

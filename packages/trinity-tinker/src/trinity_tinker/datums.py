@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from trinity_tinker.losses import Loss, loss_of
 from trinity_tinker.refusal import Refused
 from trinity_tinker.scored_rows import ScoredRow
-from trinity_tinker.tensors import Cells, bytes_of, cells_of
+from trinity_tinker.tensors import MAX_CELLS, Cells, bytes_of, cells_of
 from trinity_tinker.wire import message
 
 if TYPE_CHECKING:
@@ -77,10 +78,20 @@ def read_loss_request(raw: bytes, *, vocab: int, max_length: int | None) -> Loss
         given[name] = getattr(value, value.WhichOneof("value") or "number")
     if not request.data:
         raise Refused("forward_backward has no datum.")
-    read = [
-        _Datum(number, datum, loss=loss, name=request.loss_fn, vocab=vocab, max_length=max_length)
-        for number, datum in enumerate(request.data)
-    ]
+    read: list[_Datum] = []
+    num_cells = 0
+    for number, datum in enumerate(request.data):
+        one = _Datum(
+            number, datum, loss=loss, name=request.loss_fn, vocab=vocab, max_length=max_length
+        )
+        read.append(one)
+        num_cells += prod(one.targets.shape)
+        if num_cells > MAX_CELLS:
+            raise Refused(
+                f"the datums have more than {MAX_CELLS} cells of target_tokens together, with "
+                f"those that sparse tensors leave out; the answer has a number for each. Send "
+                f"fewer datums in a request."
+            )
     return LossRequest(
         name=request.loss_fn,
         loss=loss,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +40,7 @@ __all__ = ["MAX_SAMPLES", "SAMPLE_FIELDS", "Sampling"]
 logger = logging.getLogger("trinity.tinker")
 
 MAX_SAMPLES = 4096  # of one request; each is named in its answer
-_MAX_SCORES = 2**26  # log-probabilities of the likeliest tokens in one answer: 512 MB
+_MAX_SCORES = 2**26  # log-probabilities in one answer, beside the tokens' own: up to 12 bytes each
 SAMPLE_FIELDS: dict[str, Any] = {
     "prompt": dict,
     "sampling_params": dict,
@@ -121,7 +122,14 @@ class Sampling:
         except Exception as error:  # the boundary to a client: logged, and told
             logger.exception("sample %d of %s failed", request.seq, request.scope)
             result = refusal_result(f"the server failed: {error!r}", category="server")
-        self._store.finish(request, result, keeps_body=False)
+        try:
+            self._store.finish(request, result, keeps_body=False)
+        except (sqlite3.DataError, OverflowError) as error:  # SQLite takes no more than 10**9 bytes
+            result = refusal_result(
+                f"the answer has {len(result.body)} bytes, which the journal cannot keep: {error}. "
+                f"Ask for fewer samples, shorter ones or fewer log-probabilities."
+            )
+            self._store.finish(request, result, keeps_body=False)
         return result
 
     async def _sample(self, request: Request) -> Result:
@@ -197,20 +205,24 @@ def _read(body: dict[str, Any], *, base: BaseModel, request: Request) -> _Sample
         if targets.values_C.size and targets.values_C.max() >= base.vocab:
             raise Refused(f"target_prompt_logprobs has a token above {base.vocab - 1}.")
     generation = _generation(body, prompt, base=base, request=request)
-    sampled = generation.n * generation.max_new_tokens
+    top_prompt = whole(body, "topk_prompt_logprobs", least=0, most=base.vocab)
+    top_sampled = whole(body, "topk_sample_logprobs", least=0, most=base.vocab)
+    num_scores = 0 if targets is None else targets.values_C.size
+    num_scores += top_prompt * len(prompt)
+    num_scores += top_sampled * generation.n * generation.max_new_tokens
+    if num_scores > _MAX_SCORES:
+        raise Refused(
+            f"topk_prompt_logprobs, topk_sample_logprobs and target_prompt_logprobs ask for "
+            f"{num_scores} log-probabilities; an answer has up to {_MAX_SCORES} of them."
+        )
     return _SampleRequest(
         generation=generation,
         has_prompt_logprobs=bool(body["prompt_logprobs"]),
-        top_prompt=_top(body, "topk_prompt_logprobs", rows=len(prompt), base=base),
-        top_sampled=_top(body, "topk_sample_logprobs", rows=sampled, base=base),
+        top_prompt=top_prompt,
+        top_sampled=top_sampled,
         targets=targets,
         last=len(prompt) - 1 if last is None else last,
     )
-
-
-def _top(body: dict[str, Any], name: str, *, rows: int, base: BaseModel) -> int:
-    """Return how many of the likeliest tokens are told at each of the rows."""
-    return whole(body, name, least=0, most=min(base.vocab, _MAX_SCORES // max(rows, 1)))
 
 
 def _prompt(given: dict[str, Any]) -> tuple[int, ...]:

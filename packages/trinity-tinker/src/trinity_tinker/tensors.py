@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-__all__ = ["Cells", "bytes_of", "cells_of", "cells_of_json"]
+__all__ = ["MAX_CELLS", "Cells", "bytes_of", "cells_of", "cells_of_json"]
 
-_MAX_CELLS = 2**26  # of a tensor, with those that a sparse one leaves out
+MAX_CELLS = 2**26  # of a tensor or an answer, with those that sparse tensors leave out
 _FLOAT, _INT64, _INT32, _BFLOAT16 = 1, 2, 3, 4  # DType of the schema
 _TYPES = {_FLOAT: "<f4", _INT64: "<i8", _INT32: "<i4", _BFLOAT16: "<u2"}
 
@@ -114,10 +114,11 @@ def _sparse(
     *,
     name: str,
 ) -> Cells:
-    if len(shape) == 2 and shape[0] * shape[1] > _MAX_CELLS:
-        raise Refused(f"the tensor {name!r} has the shape {list(shape)}: over {_MAX_CELLS} cells.")
+    if len(shape) == 2 and shape[0] * shape[1] > MAX_CELLS:
+        raise Refused(f"the tensor {name!r} has the shape {list(shape)}: over {MAX_CELLS} cells.")
     fits = (
         len(shape) == 2
+        and shape[1] >= 0
         and len(crow) == shape[0] + 1
         and crow[0] == 0
         and crow[-1] == len(values) == len(columns)

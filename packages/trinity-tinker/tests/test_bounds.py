@@ -1,0 +1,68 @@
+"""Requests that are small to send, and would take all memory or the whole journal."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import pytest
+from trinity_tinker.datums import read_loss_request
+from trinity_tinker.refusal import Refused
+from trinity_tinker.wire import message
+
+NAME = "Qwen/Tiny"
+TOKENS = [71, 104, 101, 32, 113]
+
+
+def add_sparse_datum(request, *, columns):
+    """Add four tokens and a target for the first one, in a tensor of four rows."""
+    datum = request.data.add()
+    datum.model_input.add().encoded_text.tokens = np.arange(4, dtype="<i4").tobytes()
+    for name, kind, number in (("target_tokens", "<i8", 2), ("weights", "<f4", 1)):
+        tensor = datum.loss_fn_inputs[name]
+        tensor.dtype = number
+        tensor.shape.extend([4, columns])
+        tensor.sparse_csr.values = np.ones(1, dtype=kind).tobytes()
+        tensor.sparse_csr.crow_indices = np.array([0, 1, 1, 1, 1], dtype="<i8").tobytes()
+        tensor.sparse_csr.col_indices = np.zeros(1, dtype="<i8").tobytes()
+
+
+def test_sparse_targets_of_all_datums_together_are_bounded():
+    request = message("ForwardBackwardRequest")
+    request.loss_fn = "cross_entropy"
+    for _ in range(2):  # 2**26 cells in 400 bytes
+        add_sparse_datum(request, columns=2**23)
+    how = {"vocab": 384, "max_length": 8}
+
+    assert len(read_loss_request(request.SerializeToString(), **how).rows) == 2
+    add_sparse_datum(request, columns=1)
+    with pytest.raises(Refused, match="more than 67108864 cells of target_tokens together"):
+        read_loss_request(request.SerializeToString(), **how)
+
+
+@pytest.fixture
+def sampling(client):
+    made = {"session_id": client.session(), "sampling_session_seq_id": 0, "base_model": NAME}
+    return client.post("/create_sampling_session", made)["sampling_session_id"]
+
+
+def test_log_probabilities_of_other_tokens_are_bounded_all_together(client, sampling):
+    """384 for each of 5 tokens and of 126 * 1387: each is below 2**26, their sum is not."""
+    params = {"max_tokens": 1387, "stop": []}
+    how = {"num_samples": 126, "topk_sample_logprobs": 384, "topk_prompt_logprobs": 384}
+    told = client.error(client.sample(sampling, 1, TOKENS, params=params, **how))
+
+    assert "ask for 67110528 log-probabilities; an answer has up to 67108864" in told
+
+
+def test_an_answer_that_the_journal_cannot_keep_is_told_and_nothing_else_fails(
+    client, server, sampling
+):
+    server._service.store._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 8000)
+    told = client.error(client.sample(sampling, 1, TOKENS, topk_prompt_logprobs=384))
+    later = client.output(client.sample(sampling, 2, TOKENS), "SampleResponse")
+    model = client.model(client.session())
+
+    assert "bytes, which the journal cannot keep: string or blob too big" in told
+    assert len(later.sequences) == 1
+    assert model.endswith(":train:0")
