@@ -185,6 +185,15 @@ def test_a_finished_session_has_no_heartbeat(client):
     assert client.post("/session_heartbeat", {"session_id": session}, status=410)
 
 
+def test_a_run_that_could_not_be_made_is_not_found(client):
+    session = client.session()
+    client.error(client.create(session, rank=0))
+    answer = client.http.get(f"/training_runs/{session}:train:0")
+
+    assert answer.status_code == 404
+    assert "is not made yet, or could not be made" in answer.json()["detail"]
+
+
 def test_another_key_sees_nothing_of_it(server, client, run, make_client):
     other = make_client(server.base_url, key=OTHER)
     session = run.partition(":")[0]

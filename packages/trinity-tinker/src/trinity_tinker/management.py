@@ -135,7 +135,10 @@ class Management:
         )
 
     async def _run(self, http: Http, owner: str) -> Response:
-        return json_response(self._shown_run(self._owned_run(http, owner)))
+        run = self._owned_run(http, owner)
+        if not run["base"]:
+            raise RequestError(404, f"the run {run['id']!r} is not made yet, or could not be made.")
+        return json_response(self._shown_run(run))
 
     async def _checkpoints_of_run(self, http: Http, owner: str) -> Response:
         run = self._owned_run(http, owner)
