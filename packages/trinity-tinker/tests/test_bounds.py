@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import tracemalloc
 
 import numpy as np
 import pytest
 from trinity_tinker.datums import read_loss_request
 from trinity_tinker.refusal import Refused
+from trinity_tinker.store import Result, Store
 from trinity_tinker.wire import message
 
 NAME = "Qwen/Tiny"
@@ -66,3 +68,23 @@ def test_an_answer_that_the_journal_cannot_keep_is_told_and_nothing_else_fails(
     assert "bytes, which the journal cannot keep: string or blob too big" in told
     assert len(later.sequences) == 1
     assert model.endswith(":train:0")
+
+
+def test_bodies_of_requests_that_wait_or_are_made_again_are_read_one_by_one(tmp_path):
+    """Eight bodies of a MiB wait, and eight are of passes since the last step."""
+    store = Store(tmp_path / "tinker.db")
+    how = {"owner": "me", "kind": "forward_backward", "body": b"x" * 2**20}
+    for seq in range(16):
+        store.add_request(scope="a:train:0", seq=seq, **how)
+    for request in store.unfinished()[:8]:
+        store.finish(request, Result(form="proto", body=b""), keeps_body=True)
+    tracemalloc.start()
+    waiting = store.unfinished()
+    passes = store.gradients_since("a:train:0", seq=-1, before=8)
+    sizes = {len(store.body_of(request.id)) for request in (*waiting, *passes)}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    store.close()
+
+    assert (len(waiting), len(passes), sizes) == (8, 8, {2**20})
+    assert peak < 3 * 2**20

@@ -72,7 +72,7 @@ def test_pages_of_many_requests_are_read_from_an_index_alone(tmp_path, read):
             name, _ = store.add_request(
                 owner="me", scope="a:train:0", seq=seq, kind="forward_backward", body=b"x" * 9000
             )
-            request = Request(id=name, owner="", scope="", seq=0, kind="", body=None)
+            request = Request(id=name, owner="", scope="", seq=0, kind="")
             store.finish(
                 request,
                 Result(form="proto", body=b"y", summary={"loss": seq, "tokens": 2}),

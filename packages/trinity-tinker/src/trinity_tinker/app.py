@@ -147,17 +147,17 @@ class _Routes:
 
     async def _create_session(self, http: Http, owner: str) -> Response:
         call = http.headers.get("x-idempotency-key", "")
-        name = self._service.create_session(await body_of(http), owner=owner, call=call)
+        name = self._service.sessions.create(await body_of(http), owner=owner, call=call)
         return json_response({"session_id": name, "type": "create_session"})
 
     async def _heartbeat(self, http: Http, owner: str) -> Response:
         body = await json_object(http)
-        self._service.note_seen(str(body.get("session_id")), owner=owner)
+        self._service.sessions.note_seen(str(body.get("session_id")), owner=owner)
         return json_response({"type": "session_heartbeat"})
 
     async def _finish(self, http: Http, owner: str) -> Response:
         raw = await body_of(http)
-        self._service.note_finished(raw, session=http.path_params["session"], owner=owner)
+        self._service.sessions.note_finished(raw, session=http.path_params["session"], owner=owner)
         return json_response({})
 
     async def _telemetry(self, http: Http, owner: str) -> Response:

@@ -109,7 +109,8 @@ class RunStates:
     def _pass(
         self, base: BaseModel, request: Request, *, max_length: int | None
     ) -> tuple[LossRequest, list[Tensor], float]:
-        asked = read_loss_request(request.body or b"", vocab=base.vocab, max_length=max_length)
+        raw = self._store.body_of(request.id)
+        asked = read_loss_request(raw, vocab=base.vocab, max_length=max_length)
         logprobs, loss = backward(
             base.trainer,
             request.scope,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import secrets
 import sqlite3
@@ -16,7 +15,8 @@ from trinity_tinker.fields import parsed
 from trinity_tinker.http import parsed_object
 from trinity_tinker.refusal import RequestError
 from trinity_tinker.run_scheduler import RunScheduler
-from trinity_tinker.sampling import MAX_SAMPLES, SAMPLE_FIELDS
+from trinity_tinker.sample_request import MAX_SAMPLES, SAMPLE_FIELDS
+from trinity_tinker.sessions import Sessions
 from trinity_tinker.store import Request, Result
 from trinity_tinker.training import refusal_result
 
@@ -66,6 +66,7 @@ class Service:
         self.bases = bases
         self.checkpoints = sampling.checkpoints
         self.forget_sampler = sampling.forget
+        self.sessions = Sessions(store)
         self._training = training
         self._sampling = sampling
         self._times = times
@@ -99,45 +100,6 @@ class Service:
         await asyncio.to_thread(self._sampling.close)
         self._note_end()
         self.store.close()
-
-    def create_session(self, raw: bytes, *, owner: str, call: str) -> str:
-        """Return the id of a new session, or of the one that the same call made."""
-        body = parsed(
-            raw, tags=[], user_metadata=None, sdk_version="", project_id=None, display_name=None
-        )
-        if body["project_id"] is not None:
-            raise RequestError(422, "project_id: projects are not implemented here.")
-        with self.store.writing():
-            known = self.store.row(
-                "SELECT id FROM sessions WHERE owner = ? AND call = ?", owner, call or None
-            )
-            if known is not None:
-                return str(known["id"])
-            name, now = secrets.token_hex(8), time.time()
-            self.store.write(
-                "INSERT INTO sessions (id, owner, call, body, made, seen) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                *(name, owner, call or None, json.dumps(body), now, now),
-            )
-        return name
-
-    def note_seen(self, session: str, *, owner: str) -> None:
-        """Note that the client of a session is there.
-
-        Raises:
-            RequestError: 404, there is no such session; 410, it was finished.
-        """
-        row = self.store.owned("sessions", session, owner=owner)
-        if row["finished"] is not None:
-            raise RequestError(410, f"the session {session!r} is finished.")
-        self.store.write("UPDATE sessions SET seen = ? WHERE id = ?", time.time(), session)
-
-    def note_finished(self, raw: bytes, *, session: str, owner: str) -> None:
-        """Note that a client has closed its session, and how."""
-        self.store.owned("sessions", session, owner=owner)
-        reason = parsed_object(raw or b"{}").get("reason")
-        status = str(reason.get("type")) if isinstance(reason, dict) else "success"
-        self.store.write("UPDATE sessions SET finished = ? WHERE id = ?", status, session)
 
     def create_model(self, raw: bytes, *, owner: str, kind: str) -> str:
         """Note the first request of a run, ``create_model`` or ``load_weights``; return its id."""
@@ -243,7 +205,7 @@ class Service:
         )
         if is_new:
             self._expire()
-            self._begin(Request(id=name, owner=owner, scope=scope, seq=seq, kind=kind, body=raw))
+            self._begin(Request(id=name, owner=owner, scope=scope, seq=seq, kind=kind))
         return name
 
     def _begin(self, request: Request) -> None:

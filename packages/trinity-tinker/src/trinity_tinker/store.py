@@ -31,14 +31,13 @@ __all__ = ["Request", "Result", "Store"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A unit of work of a run or of a sampling session, its ``scope``."""
+    """A unit of work of a run or of a sampling session, its ``scope``; the store has its body."""
 
     id: str
     owner: str
     scope: str
     seq: int
     kind: str
-    body: bytes | None  # None: done, and not needed again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,8 +122,10 @@ class Store:
         Raises:
             RequestError: 404, there is none, or it is somebody else's.
         """
-        column = "path" if table == "checkpoints" else "id"
-        found = self.row(f"SELECT * FROM {table} WHERE {column} = ? AND owner = ?", key, owner)
+        key_column = "path" if table == "checkpoints" else "id"
+        columns = "finished, form, result, retrieved" if table == "requests" else "*"
+        query = f"SELECT {columns} FROM {table} WHERE {key_column} = ? AND owner = ?"
+        found = self.row(query, key, owner)
         if found is None:
             raise RequestError(404, f"there is no {table[:-1]} {key!r}.")
         return found
@@ -139,7 +140,9 @@ class Store:
         """
         digest = hashlib.sha256(kind.encode() + b"\0" + body).digest()
         with self.writing():
-            known = self.row("SELECT * FROM requests WHERE scope = ? AND seq = ?", scope, seq)
+            known = self.row(
+                "SELECT id, digest, owner FROM requests WHERE scope = ? AND seq = ?", scope, seq
+            )
             if known is not None:
                 if known["digest"] != digest or known["owner"] != owner:
                     raise RequestError(
@@ -165,8 +168,12 @@ class Store:
 
     def unfinished(self) -> list[Request]:
         """Return what was asked for and has no result, oldest first."""
-        found = self.rows("SELECT * FROM requests WHERE finished IS NULL ORDER BY made, seq")
-        return [request_of(row) for row in found]
+        return self._requests("finished IS NULL ORDER BY made, seq")
+
+    def body_of(self, request: str) -> bytes:
+        """Return what a request was sent with; b"": it is done, and not needed again."""
+        found = self.row("SELECT body FROM requests WHERE id = ?", request)
+        return b"" if found is None else found["body"] or b""
 
     def note_kill(self, *, kind: str, most: int) -> list[Request]:
         """Note at a start that what has no result outlived a kill, unless there was an end.
@@ -176,8 +183,7 @@ class Store:
         """
         where = "finished IS NULL AND kind = ?"
         self.write(f"UPDATE requests SET kills = kills + 1 WHERE {where}", kind)
-        found = self.rows(f"SELECT * FROM requests WHERE {where} AND kills >= ?", kind, most)
-        return [request_of(row) for row in found]
+        return self._requests(f"{where} AND kills >= ?", kind, most)
 
     def note_end(self) -> None:
         """Note that the server ends by itself: the next start follows no kill."""
@@ -185,12 +191,11 @@ class Store:
 
     def gradients_since(self, model: str, *, seq: int, before: int) -> list[Request]:
         """Return the passes of a run after its state, whose gradients are no longer in memory."""
-        found = self.rows(
-            "SELECT * FROM requests WHERE scope = ? AND seq > ? AND seq < ? "
-            "AND kind = 'forward_backward' AND form = 'proto' AND body IS NOT NULL ORDER BY seq",
+        return self._requests(
+            "scope = ? AND seq > ? AND seq < ? AND kind = 'forward_backward' "
+            "AND form = 'proto' AND body IS NOT NULL ORDER BY seq",
             *(model, seq, before),
         )
-        return [request_of(row) for row in found]
 
     def forget_gradients(self, model: str) -> None:
         """Let the passes of a run since its state not be made again."""
@@ -287,8 +292,9 @@ class Store:
                 )
             self.write("INSERT OR REPLACE INTO bases VALUES (?, ?)", name, digest)
 
-
-def request_of(row: sqlite3.Row) -> Request:
-    """Return a request as its row has it."""
-    names = ("id", "owner", "scope", "seq", "kind", "body")
-    return Request(**{name: row[name] for name in names})
+    def _requests(self, where: str, *values: Any) -> list[Request]:
+        """Return requests (Any: as columns are); their bodies together may not fit in memory."""
+        found = self.rows(
+            f"SELECT id, owner, scope, seq, kind FROM requests WHERE {where}", *values
+        )
+        return [Request(**dict(row)) for row in found]

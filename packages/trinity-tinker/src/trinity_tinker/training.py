@@ -94,9 +94,13 @@ class Training:
         self._store.forget_gradients(model)
         self.states.release(model)
 
+    def _body(self, request: Request, **known: Any) -> dict[str, Any]:
+        """Return the fields of a request; ``known``: see :func:`parsed`."""
+        return parsed(self._store.body_of(request.id), **known)
+
     def _create(self, request: Request) -> Result:
-        body = parsed(
-            request.body or b"",
+        body = self._body(
+            request,
             session_id=str,
             model_seq_id=int,
             base_model=str,
@@ -150,8 +154,8 @@ class Training:
 
     def _step(self, request: Request) -> Result:
         model, base = self.states.ready(request)
-        body = parsed(
-            request.body or b"", model_id=str, seq_id=int, adam_params=None, optimizer_params=None
+        body = self._body(
+            request, model_id=str, seq_id=int, adam_params=None, optimizer_params=None
         )
         _refuse_optimizer(body["optimizer_params"] or {"type": "adamw"})
         given = parsed(json.dumps(body["adam_params"] or {}).encode(), **_ADAM)
@@ -174,7 +178,7 @@ class Training:
     def _save(self, request: Request) -> Result:
         model, base = self.states.ready(request)
         is_external = request.kind == "save_weights_external"
-        body = parsed(request.body or b"", **_SAVE, overwrite=False, age_encryption_recipients=None)
+        body = self._body(request, **_SAVE, overwrite=False, age_encryption_recipients=None)
         if body["age_encryption_recipients"]:
             raise Refused("age_encryption_recipients is not implemented here.")
         name = body["path"] if body["path"] is not None else f"seq-{request.seq}"
@@ -198,7 +202,7 @@ class Training:
 
     def _save_for_sampler(self, request: Request) -> Result:
         model, base = self.states.ready(request)
-        body = parsed(request.body or b"", **_SAVE, sampling_session_seq_id=None, kind="snapshot")
+        body = self._body(request, **_SAVE, sampling_session_seq_id=None, kind="snapshot")
         is_inflight = _is_inflight(body)
         seq = body["sampling_session_seq_id"]
         name = body["path"]
@@ -235,8 +239,8 @@ class Training:
         return done[0]
 
     def _load(self, request: Request) -> Result:
-        body = parsed(
-            request.body or b"",
+        body = self._body(
+            request,
             path=str,
             optimizer=bool,
             **dict.fromkeys(("model_id", "seq_id", "session_id", "model_seq_id", "base_model")),
