@@ -81,10 +81,12 @@ def test_bodies_of_requests_that_wait_or_are_made_again_are_read_one_by_one(tmp_
     tracemalloc.start()
     waiting = store.unfinished()
     passes = store.gradients_since("a:train:0", seq=-1, before=8)
+    polled = [store.owned("requests", request.id, owner="me") for request in waiting]
     sizes = {len(store.body_of(request.id)) for request in (*waiting, *passes)}
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     store.close()
 
     assert (len(waiting), len(passes), sizes) == (8, 8, {2**20})
+    assert [row["finished"] for row in polled] == [None] * 8
     assert peak < 3 * 2**20

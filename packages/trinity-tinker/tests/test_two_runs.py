@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
+from trinity_tinker.gradients import GradientTrainer
 from trinity_tinker.server import TinkerServer
 
 KEY = "tml-of-a-test"
@@ -73,3 +76,55 @@ def test_a_server_that_is_started_again_goes_on_where_it_was(base, tmp_path, mak
         server.close()
 
     assert found[0] == found[1]
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Return the runs whose passes were made, one by one."""
+    found, whole = [], GradientTrainer.backward
+
+    def noting(trainer, run, *given, **how):
+        found.append(run)
+        return whole(trainer, run, *given, **how)
+
+    monkeypatch.setattr(GradientTrainer, "backward", noting)
+    return found
+
+
+def test_more_runs_than_fit_in_memory_do_not_make_their_passes_again(
+    base, tmp_path, make_client, made
+):
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY], max_models=2)
+    client = make_client(server.base_url)
+    session, all_sent = client.session(), threading.Event()
+    models = [client.model(session, number) for number in range(3)]
+    server._service._scheduler.post(all_sent.wait)
+    for model in models:
+        for seq in range(1, 5):
+            client.backward(model, seq, [a_datum(seq)])
+    steps = [client.step(model, 5) for model in models]
+    all_sent.set()
+    for step in steps:
+        client.wait(step)
+    server.close()
+
+    first, second, third = models
+    assert made == [first, second] * 4 + [third] * 4
+
+
+def test_a_run_that_has_to_be_loaded_waits_for_so_many_passes_of_others_only(
+    base, tmp_path, make_client, made
+):
+    server = TinkerServer([base], tmp_path / "data", keys=[KEY], max_models=1)
+    client = make_client(server.base_url)
+    session, all_sent = client.session(), threading.Event()
+    busy, other = (client.model(session, number) for number in range(2))
+    server._service._scheduler.post(all_sent.wait)
+    for seq in range(1, 41):
+        client.backward(busy, seq, [a_datum(seq)])
+    late = client.backward(other, 1, [a_datum(0)])
+    all_sent.set()
+    client.output(late)
+    server.close()
+
+    assert made[:34] == [busy] * 33 + [other]

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class RunScheduler:
             had to follow; it raises nothing.
         next_seq: the number of the first request of a run that is to be done.
         gap_s: how long a run waits for a missing number, since the last request that it was sent.
+        choose: which of the runs' next requests, given in turn, is done now; it raises nothing.
     """
 
     def __init__(
@@ -40,8 +42,10 @@ class RunScheduler:
         give_up: Callable[[Sequence[Request], int], None],
         next_seq: Callable[[str], int],
         gap_s: float,
+        choose: Callable[[Sequence[Request]], Request] = itemgetter(0),
     ) -> None:
         self._do = do
+        self._choose = choose
         self._give_up = give_up
         self._find_next = next_seq
         self._gap_s = gap_s
@@ -117,14 +121,16 @@ class RunScheduler:
                 logger.exception("a task between two requests failed")
 
     def _ready(self) -> Request | None:
-        for scope in list(self._order):
-            request = self._waiting.get(scope, {}).pop(self._next[scope], None)
-            if request is not None:
-                self._order.remove(scope)  # the others come first next time
-                self._order.append(scope)
-                self._doing = scope
-                return request
-        return None
+        found = (self._waiting.get(scope, {}).get(self._next[scope]) for scope in self._order)
+        ready = [request for request in found if request is not None]
+        if not ready:
+            return None
+        request = self._choose(ready)
+        self._doing = request.scope
+        del self._waiting[request.scope][request.seq]
+        self._order.remove(request.scope)  # the others come first next time
+        self._order.append(request.scope)
+        return request
 
     def _missing(self, scope: str) -> int | None:
         waiting = self._waiting.get(scope)

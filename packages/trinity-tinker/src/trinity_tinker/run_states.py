@@ -21,7 +21,7 @@ from trinity_tinker.scored_rows import backward
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from torch import Tensor
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from trinity_tinker.store import Request, Result, Store
 
 __all__ = ["RunStates"]
+
+_MOST_BEFORE = 32  # requests of other runs that one lets go first which has to be loaded
 
 
 class RunStates:
@@ -51,6 +53,8 @@ class RunStates:
         self._folder = folder
         self._max_models = max_models
         self._loaded: dict[str, BaseModel] = {}  # the last is the one used last
+        self._in_batch: set[str] = set()  # those of them with passes since their last step
+        self._num_before = 0  # requests that went first, since one had to be loaded
 
     @property
     def loaded(self) -> list[str]:
@@ -69,8 +73,25 @@ class RunStates:
             )
         return self._bases[name]
 
+    def choose(self, requests: Sequence[Request]) -> Request:
+        """Return which of the next requests of runs, given in turn, is done now.
+
+        The first, but for a while: where its run has to be loaded and another has to leave, runs
+        with passes since their last step go first. They would make them again once they are back.
+        """
+        first = requests[0]
+        is_costly = len(self._loaded) >= self._max_models and first.kind != "create_model"
+        if first.scope not in self._loaded and is_costly and self._num_before < _MOST_BEFORE:
+            for request in requests:
+                if request.scope in self._in_batch:
+                    self._num_before += 1
+                    return request
+        self._num_before = 0
+        return first
+
     def release(self, model: str) -> None:
         """Take a run out of memory; the next request brings it back."""
+        self._in_batch.discard(model)
         base = self._loaded.pop(model, None)
         if base is not None:
             base.trainer.end(model)
@@ -119,6 +140,8 @@ class RunStates:
             max_tokens=base.max_tokens,
             forward_only=asked.forward_only,
         )
+        if not asked.forward_only:
+            self._in_batch.add(request.scope)
         return asked, logprobs, loss
 
     def save(self, request: Request, model: sqlite3.Row, result: Result) -> None:
@@ -129,6 +152,7 @@ class RunStates:
         with self._store.writing():
             self._store.note_state(model["id"], seq=request.seq, folder=folder)
             self._store.finish(request, result, keeps_body=False)
+        self._in_batch.discard(model["id"])
         if model["state_folder"] and model["state_folder"] != folder:
             shutil.rmtree(self._folder / model["state_folder"], ignore_errors=True)
 

@@ -77,7 +77,11 @@ class Service:
         self._is_closing = False  # what comes now is noted alone
         self._loop = asyncio.get_running_loop()
         self._scheduler = RunScheduler(
-            self._train, give_up=self._give_up, next_seq=store.next_seq, gap_s=times.gap_s
+            self._train,
+            give_up=self._give_up,
+            next_seq=store.next_seq,
+            gap_s=times.gap_s,
+            choose=training.states.choose,
         )
         for request in store.note_kill(kind="sample", most=_MOST_KILLS):
             logger.error("sample %d of %s is given up: %s", request.seq, request.scope, _KILLED)
