@@ -342,6 +342,37 @@ def test_weights_of_a_checkpoint_do_not_expire_as_those_of_a_weight_sync_do(plac
     assert (expires[start.sampler], expires[start.state]) == (None, None)
 
 
+def test_weights_of_a_sync_expire_soon_once_newer_ones_take_their_place(write, server):
+    config = resolve(load_config(write("synced")), probe(), manager=get_manager())
+    trainer = TinkerTrainer(config, model_path=config.model.model_path, total_steps=4, seed=0)
+    paths = []
+    for step in (1, 2):
+        paths.append(path_in(trainer.snapshot(copy=False)))
+        trainer.train_step(experiences(), step=step)
+    trainer.close()
+    query = "SELECT path, expires FROM checkpoints"
+    left = {row["path"]: row["expires"] - time.time() for row in server._service.store.rows(query)}
+
+    assert 3 * 3600 < left[paths[0]] <= 4 * 3600
+    assert left[paths[1]] > 29 * 86400
+
+
+def test_after_a_load_the_same_version_is_saved_anew(place, write):
+    config = resolve(load_config(write("loaded")), probe(), manager=get_manager())
+    trainer = TinkerTrainer(config, model_path=config.model.model_path, total_steps=4, seed=0)
+    trainer.save(place)
+    paths = []
+    for _ in range(2):
+        trainer.train_step(experiences(), step=1)
+        snapshot = trainer.snapshot(copy=False)
+        paths.append(path_in(snapshot))
+        assert snapshot.version == 1
+        trainer.load(place)
+    trainer.close()
+
+    assert paths[0] != paths[1]
+
+
 LOSSES = {  # of the service -> the settings of ppo that are the same loss, here
     "ppo": {"clip_range_low": 0.1, "clip_range_high": 0.3, "clip_ratio_c": 1e9},
     "importance_sampling": {"clip_range_low": 1.0, "clip_range_high": 1e9, "clip_ratio_c": 1e9},

@@ -12,9 +12,11 @@ B rows of a batch   R response
 from __future__ import annotations
 
 import json
+import logging
 import math
 import secrets
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +25,7 @@ from trinity.algorithm.ops import masked
 from trinity.common.batch import Fields
 from trinity.common.metrics import Metrics, with_prefix
 from trinity.common.ports import Trainer, WeightSnapshot
-from trinity.errors import ConfigError, DataError
+from trinity.errors import ConfigError, DataError, ModelError
 from trinity.trainer.algorithm_builder import build_algorithm_parts
 from trinity.trainer.algorithm_parts import StepAudit, not_finite, weighted_loss
 from trinity.trainer.optimizer import make_lr_schedule
@@ -40,7 +42,7 @@ from trinity_tinker.client.refusals import unsupported, unsupported_parts
 from trinity_tinker.client.scorer import ServiceScorer, datums_of, scores_in
 from trinity_tinker.client.server_loss import clip_of, refused_loss, weighted_datums
 from trinity_tinker.client.start import STATE_FILE, read_state, start_of
-from trinity_tinker.client.weights import snapshot_of
+from trinity_tinker.client.weights import path_in, snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +54,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TinkerTrainer"]
 
-_SAMPLER_TTL_S = 30 * 86400  # of weights that are sampled for a few steps
+logger = logging.getLogger("trinity.tinker")
+
+_SAMPLER_TTL_S = 30 * 86400  # of the newest weights, which are sampled until there are others
+_REPLACED_TTL_S = 4 * 3600  # of the ones before: for replies and evaluations under way
 _EPS = 1e-8  # of AdamW, as the trainer torch has it
 
 
@@ -141,6 +146,8 @@ class TinkerTrainer(Trainer):
                 saved = finished(
                     self._policy.save_weights_for_sampler(name, ttl_seconds=_SAMPLER_TTL_S)
                 )
+            if self._saved is not None:
+                self._let_expire(path_in(self._saved))
             self._saved = snapshot_of(saved.path, version=self._version)
         return self._saved
 
@@ -169,10 +176,24 @@ class TinkerTrainer(Trainer):
                 self._service.create_training_client_from_state_with_optimizer(state.state)
             )
         self._version = state.version
+        self._saved = None  # a later version may have the number of one that is saved
 
     def close(self) -> None:
         """End the session with the service, which keeps what was saved."""
         end_session(self._service)
+
+    @cached_property
+    def _rest(self) -> Any:  # Any: a RestClient
+        import tinker
+
+        return tinker.RestClient(base_url=self._config.model.tinker.base_url)
+
+    def _let_expire(self, path: str) -> None:
+        try:
+            with naming("set_checkpoint_ttl"):
+                finished(self._rest.set_checkpoint_ttl_from_tinker_path(path, _REPLACED_TTL_S))
+        except ModelError as error:
+            logger.warning("%s stays at the service for 30 days: %s", path, error)
 
     def _adapter(self, seed: int) -> Any:  # Any: a TrainingClient
         """Return a new adapter, or that of the checkpoint which the run starts from."""
