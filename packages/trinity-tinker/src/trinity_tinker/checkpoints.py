@@ -8,8 +8,9 @@ import math
 import os
 import re
 import shutil
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -37,6 +38,8 @@ class Checkpoints:
 
     store: Store
     folder: Path
+    #: Held while files take their place together with their row, or go with it.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def save(  # noqa: PLR0913 -- what a checkpoint is, one by one
         self,
@@ -67,16 +70,18 @@ class Checkpoints:
             raise Refused(f"{path} exists; choose another name, or delete it.")
         expires = expiry(ttl_s)
         folder = Path(quote(model["id"], safe=""), kind, below)
-        size = write_whole(self.folder / folder, write)
+        unfinished = _written(self.folder / folder, write)
         before = 0.0 if known is None else math.nextafter(known["made"], math.inf)
         made = max(time.time(), before)  # later than the version before, if a clock was set back
-        with self.store.writing():
-            self.store.write(
-                "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                *(path, model["owner"], model["id"], kind, made, expires, size),
-                *(str(folder), model["base"], model["adapter"], json.dumps(metadata)),
-            )
-            note(path)
+        with self.lock:
+            size = _put_in_place(unfinished, self.folder / folder)
+            with self.store.writing():
+                self.store.write(
+                    "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    *(path, model["owner"], model["id"], kind, made, expires, size),
+                    *(str(folder), model["base"], model["adapter"], json.dumps(metadata)),
+                )
+                note(path)
         if version is not None:
             for old in (self.folder / folder.parent).glob(f"{_folder_name(name)}{_OF_VERSION}*"):
                 if old.name != below:
@@ -100,17 +105,19 @@ class Checkpoints:
         """Return where the files of a checkpoint are."""
         return self.folder / str(row["folder"])
 
-    def delete(self, row: sqlite3.Row) -> None:
-        """Forget a checkpoint, then its files."""
-        self.store.write("DELETE FROM checkpoints WHERE path = ?", row["path"])
-        shutil.rmtree(self.folder_of(row), ignore_errors=True)
+    def delete(self, row: sqlite3.Row) -> bool:
+        """Forget a checkpoint, then its files; return whether: one that is saved anew stays."""
+        query = "DELETE FROM checkpoints WHERE path = ? AND made = ?"
+        with self.lock:
+            is_there = self.store.write(query, row["path"], row["made"]) > 0
+            if is_there:
+                shutil.rmtree(self.folder_of(row), ignore_errors=True)
+        return is_there
 
     def delete_expired(self) -> list[Path]:
         """Delete all whose time is over; return their folders."""
         rows = self.store.rows("SELECT * FROM checkpoints WHERE expires < ?", time.time())
-        for row in rows:
-            self.delete(row)
-        return [self.folder_of(row) for row in rows]
+        return [self.folder_of(row) for row in rows if self.delete(row)]
 
 
 def has_versions(folder: str | Path) -> bool:
@@ -142,6 +149,11 @@ def _folder_name(name: Any) -> str:
 
 def write_whole(target: Path, write: Callable[[Path], None]) -> int:
     """Let a folder appear with all its files, on the disk; return their bytes."""
+    return _put_in_place(_written(target, write), target)
+
+
+def _written(target: Path, write: Callable[[Path], None]) -> Path:
+    """Return a folder beside the target with all its files, on the disk."""
     unfinished = target.with_name(target.name + ".part")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -149,6 +161,11 @@ def write_whole(target: Path, write: Callable[[Path], None]) -> int:
     files = [path for path in unfinished.rglob("*") if path.is_file()]
     for path in [*files, *{path.parent for path in files}]:
         _to_disk(path)
+    return unfinished
+
+
+def _put_in_place(unfinished: Path, target: Path) -> int:
+    """Let a folder take the place of another; return the bytes of its files."""
     shutil.rmtree(target, ignore_errors=True)
     unfinished.rename(target)
     _to_disk(target.parent)

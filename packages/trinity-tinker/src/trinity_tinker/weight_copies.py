@@ -73,7 +73,7 @@ def _copied(checkpoints: Checkpoints, body: dict[str, Any], *, owner: str) -> st
         model,
         kind=source["kind"],
         name=name,
-        write=partial(_copy, checkpoints.folder_of(source)),
+        write=partial(_copy, checkpoints, str(source["path"]), owner),
         note=note,
         ttl_s=body["ttl_seconds"],
         metadata=json.loads(source["metadata"]),
@@ -81,5 +81,24 @@ def _copied(checkpoints: Checkpoints, body: dict[str, Any], *, owner: str) -> st
     return path
 
 
-def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True)
+def _copy(checkpoints: Checkpoints, path: str, owner: str, target: Path) -> None:
+    """Copy the files of a checkpoint, again if others take their place meanwhile.
+
+    Raises:
+        OSError: they cannot be read.
+        Refused: the checkpoint is gone.
+    """
+    while True:
+        source = checkpoints.find(path, owner=owner)
+        failure: OSError | None = None
+        shutil.rmtree(target)
+        try:
+            shutil.copytree(checkpoints.folder_of(source), target)
+        except OSError as error:
+            failure = error
+        with checkpoints.lock:
+            is_same = checkpoints.find(path, owner=owner)["made"] == source["made"]
+        if is_same and failure is not None:
+            raise failure
+        if is_same:
+            return
