@@ -39,6 +39,14 @@ def test_an_episode_is_one_experience_with_the_sum_of_its_rewards(run_in, echo):
         assert not unsampled(experience, span, engine.exchanges)
 
 
+def test_an_episode_that_fills_the_context_keeps_the_rewards_of_its_steps(run_in, echo):
+    rule = {**ECHO, "template": "{% if step %}{{ 'ab ' * 16384 }}{% endif %}."}
+    experience, _ = run_in("hello", "hello world", url=echo.url, max_env_steps=2, **rule)
+
+    assert experience.truncate_status == "prompt_truncated"
+    assert experience.reward == 0.5 + 1.0
+
+
 def test_the_last_reward_counts_where_it_is_asked_for(run_in, echo):
     given = {"url": echo.url, "max_env_steps": 2, "reward": "last", **ECHO}
     experience, _ = run_in("hello", "hello world", **given)

@@ -126,7 +126,9 @@ class RAFTAlfworldWorkflow(RAFTParts, MultiTurnWorkflow):
 
     def _imitated(self, play: Play, env: AlfworldEnv) -> Experience:
         report = _report(play, env)
-        return self.process_messages_to_experience(play.messages, play.reward, report)
+        experience = self.process_messages_to_experience(play.messages, play.reward, report)
+        experience.reward = play.reward  # also where the play filled the context, as published
+        return experience
 
     def _played(
         self, env: AlfworldEnv, *, before: Sequence[dict[str, str]] = (), stops: bool = True

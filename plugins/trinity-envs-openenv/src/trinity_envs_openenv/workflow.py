@@ -127,7 +127,9 @@ class OpenEnvWorkflow(MultiTurnWorkflow):
                 break
             messages.append({"role": "user", "content": text})
         reward, info = self._outcome(settings, episode, rounds)
-        return self.process_messages_to_experience(messages, reward, info)
+        experience = self.process_messages_to_experience(messages, reward, info)
+        experience.reward = reward  # the environment's, also where the context was filled
+        return experience
 
     def _acted(self, settings: OpenEnvSettings, env: Acting, reply: str, episode: _Episode) -> str:
         """Return what the model sees after its reply; one that is no action changes nothing."""
