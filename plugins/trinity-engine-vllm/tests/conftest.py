@@ -25,6 +25,7 @@ class FakeLLM:
         self.may_load.set()
         self.fault = None  # in the midst of new weights
         self.engine_core = SimpleNamespace(shutdown=lambda: None)
+        self.output_processor = SimpleNamespace(request_states={})  # what open requests have said
         text = SimpleNamespace(tie_word_embeddings=False)
         model = SimpleNamespace(hf_text_config=text, model="nowhere", get_vocab_size=lambda: 99)
         self.vllm_config = SimpleNamespace(model_config=model)
@@ -40,6 +41,7 @@ class FakeLLM:
         return outputs
 
     def abort_request(self, names):
+        self.log += [f"forgot {name}" for name in self.open if name in names]
         self.open = [name for name in self.open if name not in names]
 
     def collective_rpc(self, method, kwargs):
@@ -56,8 +58,10 @@ class FakeLLM:
     def wake_up(self, tags):
         self.log.append(f"wake up {' and '.join(tags)}")
 
-    def reset_prefix_cache(self):
-        self.log.append("dropped the prefix cache")
+    def reset_prefix_cache(self, *, reset_running_requests=False):
+        is_dropped = reset_running_requests or not self.open
+        self.log.append(f"{'dropped' if is_dropped else 'kept'} the prefix cache")
+        return is_dropped
 
 
 def _output(name):

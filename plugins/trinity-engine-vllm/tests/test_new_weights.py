@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -93,26 +94,62 @@ def test_an_exception_in_the_midst_leaves_an_engine_that_answers_nothing_until_o
 @pytest.mark.parametrize("in_flight", ["keep", "abort"])
 def test_a_cancellation_in_a_step_is_heard_behind_new_weights(made, in_flight) -> None:
     engine, llm, _ = made
+    with held_step(llm) as began:
+        future = asked(engine)
+        assert began.wait(10)
+        future.cancel()
+        swapping = start_swap(engine, in_flight)
+    swapping.join(10)
+
+    until(lambda: not llm.open)
+    assert engine.version == 4
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "then"),
+    [("keep", ["answered 1"]), ("abort", ["forgot 1", "asked 2", "answered 2"])],
+)
+def test_what_the_old_weights_made_of_texts_is_dropped_while_a_request_runs(
+    made, in_flight, then
+) -> None:
+    engine, llm, log = made
+    with held_step(llm) as began:
+        future = asked(engine)
+        assert began.wait(10)
+        swapping = start_swap(engine, in_flight)
+    swapping.join(10)
+
+    assert future.result(10)[0].token_ids == (8,)
+    assert log == [
+        "asked 1",
+        "reload_weights began", "took a", "took b", "dropped the prefix cache",
+        *then,
+    ]  # fmt: skip
+
+
+@contextmanager
+def held_step(llm):
+    """Hold the first step, which ends without an answer, until the block ends."""
     began, may_end = threading.Event(), threading.Event()
 
     def held():
+        del llm.step
         began.set()
         assert may_end.wait(10)
         return []  # its request goes on
 
     llm.step = held
-    future = asked(engine)
-    assert began.wait(10)
-    future.cancel()
+    yield began
+    may_end.set()
+
+
+def start_swap(engine, in_flight):
+    """Return a thread that swaps the weights, once the engine's thread has heard of it."""
     swap = {"target": engine.swap_weights, "args": (weights(),), "kwargs": {"in_flight": in_flight}}
     swapping = threading.Thread(**swap)
     swapping.start()
     until(lambda: engine._worker._urgent)
-    may_end.set()
-    swapping.join(10)
-
-    until(lambda: not llm.open)
-    assert engine.version == 4
+    return swapping
 
 
 def until(holds) -> None:

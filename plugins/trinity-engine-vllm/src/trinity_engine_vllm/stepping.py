@@ -183,8 +183,8 @@ class Stepping:
     def swap(self, snapshot: WeightSnapshot, *, in_flight: InFlight) -> list[Asked]:
         """Replace the weights; return the requests that are to be given again.
 
-        With ``keep``, vLLM drops what it keeps of all texts, prompts and replies, and computes it
-        anew; with ``abort`` it forgets the requests.
+        With ``keep``, vLLM computes all texts, prompts and replies, anew; with ``abort`` it forgets
+        the requests.
 
         Raises:
             ModelError: the weights are of another model, or only a part of them was loaded.
@@ -205,7 +205,6 @@ class Stepping:
             again = [self._taken(name).asked for name in texts]
         if self._open:
             self._note_swap()
-            self._engine.reset_prefix_cache(reset_running_requests=True)
         return again
 
     def is_broken_by(self, error: Exception) -> bool:

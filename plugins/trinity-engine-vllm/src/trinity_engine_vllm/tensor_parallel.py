@@ -80,7 +80,7 @@ class ParallelLoader(Loader):
     """Loads snapshots into worker processes, each of which takes its part of every tensor."""
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the weights; the cache of prefixes, which the old ones made, is dropped.
+        """Replace the weights; what vLLM keeps of texts, which the old ones made, is dropped.
 
         Raises:
             ModelError: they are of another model, or the output layer kept the old ones.

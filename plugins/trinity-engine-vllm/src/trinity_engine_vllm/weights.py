@@ -41,7 +41,9 @@ class Loader:
         self.is_whole = True  # all weights are of one version
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the weights; the cache of prefixes, which the old ones made, is dropped.
+        """Replace the weights; what vLLM keeps of texts, which the old ones made, is dropped.
+
+        It computes the texts of running requests anew before it goes on with them.
 
         Args:
             tensors: each is read once, in their order.
@@ -61,7 +63,8 @@ class Loader:
 
         self.is_whole = False
         self._replace(read())
-        self._engine.reset_prefix_cache()
+        # Without the argument, vLLM drops nothing while a request runs, and says so in a log only.
+        self._engine.reset_prefix_cache(reset_running_requests=True)
         if not self._is_checked:
             self._check_output([] if embedding is None else self._differences(embedding, kept))
         self.is_whole = True

@@ -29,13 +29,14 @@ def swapped(tied, folder, ask, monkeypatch):
             came.set()
             assert go_on.wait(60)
 
-    made = VLLMEngine(model_path=str(tied), max_model_len=128)
+    made = VLLMEngine(model_path=str(tied), max_model_len=256)
     monkeypatch.setattr(Stepping, "step", held_step)
 
-    def run(in_flight, **options):
+    def run(in_flight, *, num_prompt_tokens=3, **options):
         tensors = AutoModelForCausalLM.from_pretrained(new).state_dict()
         snapshot = WeightSnapshot(version=WeightVersion(9), tensors=tensors)
-        requests = [ask(range(5, 8 + i), task=i, n=3, **LONG | options) for i in range(3)]
+        prompts = [range(5, 5 + num_prompt_tokens + i) for i in range(3)]
+        requests = [ask(one, task=i, n=3, **LONG | options) for i, one in enumerate(prompts)]
         futures = [made.submit(request) for request in requests]
         assert came.wait(60)
         swap = threading.Thread(
@@ -97,8 +98,11 @@ def test_a_structure_holds_across_new_weights(swapped, tied, teacher_forced, in_
     assert structure_module._in_process == {}
 
 
-def test_replies_that_begin_anew_are_of_the_new_weights_alone(swapped, teacher_forced) -> None:
-    requests, answers, new = swapped("abort")
+@pytest.mark.parametrize("num_prompt_tokens", [3, 100])  # 100: three full blocks of the cache
+def test_replies_that_begin_anew_are_of_the_new_weights_alone(
+    swapped, teacher_forced, num_prompt_tokens
+) -> None:
+    requests, answers, new = swapped("abort", num_prompt_tokens=num_prompt_tokens)
     for request, replies in zip(requests, answers, strict=True):
         for reply in replies:
             assert (reply.weight_version, reply.version_spans) == (9, ())
