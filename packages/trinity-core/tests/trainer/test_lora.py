@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from trinity.common.config.model import LoRAConfig
+from trinity.common.ports.weights import TensorStream
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
+from trinity.synchronizer.memory_sync import MemorySync
 from trinity.trainer.lora import travel_alone
 
 needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="no peft here")
@@ -218,6 +221,46 @@ def test_an_engine_gets_the_adapters_alone_and_has_the_weights_with_them_in(
         sum(t.numel() * t.element_size() for t in one.values()) for one in (snapshot.tensors, whole)
     ]
     assert sizes[0] < 0.2 * sizes[1]
+
+
+@pytest.fixture
+def held(monkeypatch):
+    """Return how many sums of a weight and its adapter were there at once, at each that was made."""
+    made, counts = [], []
+    real = TensorStream.__getitem__
+
+    def counted(self, name):
+        tensor = real(self, name)
+        if name.endswith("proj.weight"):
+            made.append(weakref.ref(tensor))
+            counts.append(sum(one() is not None for one in made))
+        return tensor
+
+    monkeypatch.setattr(TensorStream, "__getitem__", counted)
+    return counts
+
+
+@needs_peft
+def test_engines_and_checkpoints_get_the_sums_without_all_of_them_being_there_at_once(
+    a_trainer, ragged, tiny, tmp_path, held
+) -> None:
+    """Seven matrices of two layers have adapters."""
+    trainer = a_trainer(lora=SMALL, lr=1e-2)
+    trainer.train_step(ragged(), step=1)
+    wanted = {name: one.clone() for name, one in trainer.snapshot(copy=True).tensors.items()}
+    engines = [TransformersEngine(model_path=str(tiny), max_model_len=64) for _ in range(2)]
+    held.clear()
+
+    MemorySync(engines).sync(lambda: trainer.snapshot(copy=False))
+    trainer.save(tmp_path)
+
+    assert len(held) == (2 + 1) * 14
+    assert max(held) <= 2  # one is read while the one before is let go of
+    saved = load_file(tmp_path / "huggingface" / "model.safetensors")
+    for tensors in (*(dict(one._module.named_parameters()) for one in engines), saved):
+        assert all(torch.equal(tensors[name], wanted[name]) for name in wanted)
+    for engine in engines:
+        engine.close()
 
 
 @needs_peft

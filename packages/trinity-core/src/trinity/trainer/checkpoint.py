@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from trinity.common.ports.weights import TensorStream
 from trinity.errors import CheckpointError
 from trinity.trainer import dcp_checkpoint, dtensor
 
@@ -139,7 +140,7 @@ class Checkpointer:
 
         module = self._model
         if tensors is None and self._adapters is not None:
-            tensors = self._adapters.merged()
+            tensors = self._adapters.stream(is_kept=True)
         if tensors is not None:  # the module's own layers have other names: fill a plain one
             with torch.random.fork_rng(devices=[]):  # it draws weights that are replaced
                 module = AutoModelForCausalLM.from_config(
@@ -268,6 +269,7 @@ def _copy_buffers(whole: nn.Module, plain: nn.Module) -> None:
 
 def _refuse_other(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: Path) -> None:
     ours = dict(module.named_parameters())
+    theirs = theirs.like if isinstance(theirs, TensorStream) else theirs
     differing = [
         name
         for name in ours.keys() | theirs.keys()

@@ -125,7 +125,7 @@ class Adapters:
         return {name: tensor for name, tensor in stream.items() if is_kept}
 
     def stream(self, *, is_kept: bool) -> TensorStream:
-        """Return what :meth:`merged` does, each made when it is read; all ranks read all."""
+        """Return what :meth:`merged` does, each made when it is read."""
         adapted = {name.replace(".base_layer", ""): part for name, part in self._adapted()}
         parameters = {
             name.replace(".base_layer", ""): parameter.detach()
@@ -136,10 +136,10 @@ class Adapters:
         @torch.no_grad()
         def made(name: str) -> Tensor:
             own, part = parameters[name], adapted.get(name)
+            is_sharded = isinstance(own, DTensor)  # else each rank has it
             value: Tensor = dtensor.full_tensor(own)
-            if part is not None and is_kept:
+            if part is not None and (is_kept or not is_sharded):
                 value = value.float() + part.get_delta_weight(self._name).to(value.device)
-            is_sharded = isinstance(own, DTensor)  # else the model has them anyway
             return value.cpu() if is_sharded and is_kept else value
 
         like = {
@@ -148,7 +148,8 @@ class Adapters:
             )
             for name, own in parameters.items()
         }
-        return TensorStream(like, made)
+        is_gathered = any(isinstance(own, DTensor) for own in parameters.values())
+        return TensorStream(like, made, is_gathered=is_gathered)
 
     @torch.no_grad()
     def factors(self) -> dict[str, Tensor]:

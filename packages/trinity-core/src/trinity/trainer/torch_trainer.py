@@ -213,7 +213,7 @@ class TorchTrainer(Trainer):
         is_alone = self._adapters is not None and travel_alone(self._config)
         if is_alone and (factors := self._adapters.factors()):
             return factors
-        if self._adapters is not None and self._ranks.is_sharded and not copy:
+        if self._adapters is not None and not copy:
             return self._adapters.stream(is_kept=self._ranks.rank == 0)
         if self._adapters is not None or (self._ranks.is_sharded and copy):
             return self._checkpointer.full_weights()

@@ -41,18 +41,19 @@ class WeightSnapshot:
 
 
 class TensorStream(Mapping[str, "Tensor"]):
-    """Tensors that come one after the other, each once, so that nobody holds all of them.
-
-    Ranks that gather them make each one together, so all have to be asked for, in their order.
+    """Tensors that are made when they are read, so that nobody holds all of them.
 
     Args:
         like: by name, in order: what each will be, on torch's device ``meta``.
         make: makes the tensor of a name.
+        is_gathered: ranks make each together: all are to be read, once and in their order.
     """
 
-    def __init__(self, like: Mapping[str, Tensor], make: Callable[[str], Tensor]) -> None:
-        self.like, self._make = like, make
-        self._left = iter(like)
+    def __init__(
+        self, like: Mapping[str, Tensor], make: Callable[[str], Tensor], *, is_gathered: bool = True
+    ) -> None:
+        self.like, self._make, self._is_gathered = like, make, is_gathered
+        self._left = iter(like if is_gathered else ())
 
     @classmethod
     def rounded(
@@ -85,7 +86,7 @@ class TensorStream(Mapping[str, "Tensor"]):
         return WeightSnapshot(version=snapshot.version, tensors=stream)
 
     def __getitem__(self, name: str) -> Tensor:
-        expected = next(self._left, None)
+        expected = next(self._left, None) if self._is_gathered else name
         if expected != name:
             raise LookupError(f"the stream is at {expected!r}, not {name!r}")
         return self._make(name)
