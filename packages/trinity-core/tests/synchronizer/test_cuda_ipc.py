@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 
 import pytest
 import torch
 from trinity.common.ports import WeightSnapshot
-from trinity.errors import ModelError
+from trinity.common.ports.weights import TensorStream
 from trinity.synchronizer import cuda_ipc, ipc_weights
 from trinity.synchronizer.channel import TransferError
 from trinity.synchronizer.cuda_ipc import CudaRuntime, HandleError
 from trinity.synchronizer.ipc_weights import CPU, GPU, IpcStagingBuffer, open_weights
+from trinity.synchronizer.memfd import map_memfd
 
 NUM_FLOATS = 1000
 
@@ -165,16 +167,17 @@ def test_where_no_handle_is_made_the_weights_are_on_the_cpu_and_the_gpu_is_free_
     assert cuda.blocks == {}
 
 
-def test_what_torch_keeps_of_the_gpu_is_given_back_before_memory_of_it_is_taken(
+def test_what_torch_keeps_of_the_gpu_is_given_back_before_engines_copy_weights_there(
     cuda, monkeypatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: cuda.log.append("empty"))
+    staging = IpcStagingBuffer()
 
     for version in (1, 2):
-        IpcStagingBuffer().share(a_snapshot(version), where=[GPU])
+        staging.share(a_snapshot(version), where=[GPU])
 
-    assert cuda.log == ["empty", "malloc", "handle"] * 2
+    assert cuda.log == ["empty", "malloc", "handle", "empty"]
 
 
 def test_weights_that_go_by_the_cpu_from_now_on_leave_none_on_the_gpu(cuda) -> None:
@@ -187,11 +190,51 @@ def test_weights_that_go_by_the_cpu_from_now_on_leave_none_on_the_gpu(cuda) -> N
     assert cuda.blocks == {}
 
 
-def test_a_gpu_without_memory_is_said_with_what_to_set(cuda) -> None:
+def test_a_gpu_without_memory_leaves_the_weights_on_the_cpu(cuda) -> None:
     cuda.codes["cudaMalloc"] = 2
 
-    with pytest.raises(ModelError, match=r"has no 0 MiB for shared weights: .* error 2\. Set sync"):
-        IpcStagingBuffer().share(a_snapshot(3), where=[GPU])
+    staging = IpcStagingBuffer()
+    there = staging.share(a_snapshot(3, num_floats=2**20), where=[GPU])
+
+    assert there.refusal == (
+        "the GPU has no 4 MiB for shared weights: cudaMalloc failed with CUDA's error 2."
+    )
+    assert open_weights(there).tensors["w"].unique().tolist() == [3.0]
+
+
+def test_an_engine_without_memory_for_a_copy_says_that_it_needs_another_way(
+    cuda, monkeypatch
+) -> None:
+    there = IpcStagingBuffer().share(a_snapshot(3, num_floats=2**20), where=[GPU])
+
+    def full(address, num_bytes):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(cuda_ipc, "_tensor_at", full)
+
+    with pytest.raises(HandleError, match="the GPU has no 4 MiB for shared weights: torch is out"):
+        open_weights(there)
+
+    assert cuda.log[-1] == "close"
+
+
+def test_who_shares_on_both_holds_no_tensors_beside_the_copies(cuda) -> None:
+    made = []
+
+    def make(name):
+        assert all(one() is None for one in made[:-1])  # the last is let go of once this is there
+        tensor = torch.ones(NUM_FLOATS)
+        made.append(weakref.ref(tensor))
+        return tensor
+
+    like = {name: torch.empty(NUM_FLOATS, device="meta") for name in "abcd"}
+    snapshot = WeightSnapshot(version=3, tensors=TensorStream(like, make))
+
+    staging = IpcStagingBuffer()
+    there = staging.share(snapshot, where=[CPU, GPU])
+
+    assert len(made) == 4
+    assert map_memfd(there.memfd).view(torch.float32).sum() == 4 * NUM_FLOATS
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")

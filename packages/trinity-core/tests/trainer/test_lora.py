@@ -225,7 +225,7 @@ def test_an_engine_gets_the_adapters_alone_and_has_the_weights_with_them_in(
 
 @pytest.fixture
 def held(monkeypatch):
-    """Return how many sums of a weight and its adapter were there at once, at each that was made."""
+    """Return how many sums of a weight and an adapter were there at once, at each that was made."""
     made, counts = [], []
     real = TensorStream.__getitem__
 

@@ -19,23 +19,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trinity.common.out_of_memory import out_of_memory
-from trinity.errors import ModelError
 from trinity.synchronizer.channel import TransferError, device_id
 from trinity.synchronizer.staging import checksum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_REMEDIES = (
-    "synchronizer.sync_method: memory (the copy is in CPU memory)",
-    "explorer.rollout_model.gpu_memory_utilization: less than it is",
-)
 _PEER_ACCESS = 1  # cudaIpcMemLazyEnablePeerAccess, the one flag that there is
 
 
 class HandleError(TransferError):
-    """Processes here hand each other no memory of a GPU, as in WSL, MIG and some sandboxes."""
+    """Processes here hand each other no memory of a GPU: WSL or MIG forbids it, or it is full."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,16 +108,10 @@ class CudaIpcMemory:
             tensors: what to write, and from which byte on.
 
         Raises:
-            HandleError: no other process can have them there.
-            ModelError: the GPU has no memory for them.
+            HandleError: no other process can have them there, or there is no memory for them.
         """
-        try:
-            self._take(num_bytes)
-        except OSError as error:
-            raise ModelError(
-                f"the GPU has no {num_bytes / 2**20:.0f} MiB for shared weights: "
-                f"{error.strerror}. Set synchronizer.sync_method: memory."
-            ) from error
+        empty_cache()  # what torch keeps from a train step, others need now
+        self._take(num_bytes)
         for begin, tensor in tensors:
             flat = tensor.detach().contiguous().view(-1).view(torch.uint8)
             self._flat[begin : begin + len(flat)].copy_(flat)
@@ -143,8 +131,10 @@ class CudaIpcMemory:
             return
         self.free()
         cuda = runtime()
-        empty_cache()  # what torch keeps for itself is nothing that CUDA can give out
-        address = cuda.allocate(num_bytes)
+        try:
+            address = cuda.allocate(num_bytes)
+        except OSError as error:
+            raise _no_memory(num_bytes, error.strerror) from error
         try:
             self._handle = cuda.handle_of(address)
         except OSError as error:
@@ -160,8 +150,7 @@ def copied(handle: CudaIpcHandle) -> Tensor:
 
     Raises:
         TransferError: the owner writes others to it.
-        HandleError: it cannot be opened, or the owner is gone.
-        ModelError: the GPU has no memory for a copy.
+        HandleError: it cannot be opened, the owner is gone, or there is no memory for a copy.
     """
     try:
         address = runtime().open(handle.mem_handle)
@@ -173,8 +162,7 @@ def copied(handle: CudaIpcHandle) -> Tensor:
         flat = _tensor_at(address, handle.num_bytes).clone()
         found = checksum(flat)  # waits until all is copied
     except torch.OutOfMemoryError as error:
-        phase = f"weight sync (a second copy, {handle.num_bytes / 2**20:.0f} MiB)"
-        raise out_of_memory(error, phase=phase, remedies=_REMEDIES) from error
+        raise _no_memory(handle.num_bytes, "torch is out of memory") from error
     finally:
         runtime().close(address)
     if found != handle.checksum:
@@ -194,6 +182,10 @@ def runtime() -> CudaRuntime:
     if not paths:
         raise HandleError("this build of torch has no libcudart, which CUDA IPC needs.")
     return CudaRuntime(ctypes.CDLL(min(paths)))
+
+
+def _no_memory(num_bytes: int, why: str | None) -> HandleError:
+    return HandleError(f"the GPU has no {num_bytes / 2**20:.0f} MiB for shared weights: {why}.")
 
 
 def empty_cache() -> None:

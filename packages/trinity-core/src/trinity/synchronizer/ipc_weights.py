@@ -19,9 +19,7 @@ from trinity.synchronizer.staging import manifest_of, views_of
 from trinity.synchronizer.weights import PackedWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from torch import Tensor
+    from collections.abc import Collection
 
     from trinity.common.ports import WeightSnapshot
     from trinity.synchronizer.staging import WeightManifest
@@ -59,9 +57,7 @@ class IpcStagingBuffer:
             ModelError: there is no memory for them.
         """
         manifest = manifest_of(snapshot)
-        parts: Iterable[tuple[int, Tensor]]
         parts = ((one.begin, snapshot.tensors[one.name]) for one in manifest.slices)
-        parts = parts if len(where) < 2 else list(parts)  # each is read once
         memfd, on_gpu, refusal = None, None, ""
         with self._lock:
             self._manifest = None
@@ -71,6 +67,8 @@ class IpcStagingBuffer:
             if GPU in where:
                 try:
                     on_gpu = self._gpu.write(manifest.num_bytes, parts)
+                    flat = self._gpu.flat  # each of the snapshot's is read once
+                    parts = ((one.begin, flat[one.begin : one.end]) for one in manifest.slices)
                 except HandleError as error:
                     refusal = str(error)
             else:
