@@ -48,6 +48,24 @@ def test_the_version_changes_once_all_weights_are_in_and_the_prefix_cache_is_gon
     ]  # fmt: skip
 
 
+def test_the_gpu_is_waited_for_before_tensors_are_read_and_before_they_are_let_go_of(
+    made, monkeypatch
+) -> None:
+    """The trainer's thread computes them, and their memory's next numbers, in another stream."""
+    engine, _, log = made
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: log.append("waited"))
+
+    engine.load_weights(weights())
+
+    assert log == [
+        "waited",
+        "reload_weights began", "took a", "took b",
+        "waited",
+        "dropped the prefix cache",
+    ]  # fmt: skip
+
+
 def test_nothing_is_answered_while_weights_come_and_the_version_is_the_old_one(made) -> None:
     engine, llm, log = made
     llm.may_load.clear()

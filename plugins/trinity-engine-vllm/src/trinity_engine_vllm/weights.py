@@ -62,7 +62,9 @@ class Loader:
                 yield name, tensor
 
         self.is_whole = False
+        _wait_for_gpu()  # the trainer, another thread, may still compute the tensors
         self._replace(read())
+        _wait_for_gpu()  # the trainer may use their memory for others once they are let go of
         # Without the argument, vLLM drops nothing while a request runs, and says so in a log only.
         self._engine.reset_prefix_cache(reset_running_requests=True)
         if not self._is_checked:
@@ -100,6 +102,12 @@ class Loader:
                     f"tie_word_embeddings: false."
                 )
         self._is_checked = bool(differences)
+
+
+def _wait_for_gpu() -> None:
+    """Wait for all streams: vLLM's thread has one of its own, the trainer's computes in another."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def embedding_name(tensors: Mapping[str, Tensor]) -> str | None:

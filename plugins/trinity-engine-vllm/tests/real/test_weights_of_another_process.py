@@ -60,7 +60,7 @@ class Room(EngineWorker):
 def invited(endpoint, *, number, rank):
     return GroupSpec(
         endpoint=endpoint, group=f"weights/{number}", rank=rank, size=2, backend="gloo",
-        meet_s=20.0, timeout_s=5.0, bucket_bytes=1 << 16,
+        meet_s=20.0, load_s=20.0, timeout_s=5.0, bucket_bytes=1 << 16,
     )  # fmt: skip
 
 
