@@ -25,5 +25,5 @@ def test_vllm_computes_in_the_process_that_has_asked_for_gpus(monkeypatch) -> No
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setattr(gpu_check, "_model", lambda sizes: "nowhere")
 
-    with pytest.raises(RuntimeError, match="^0$"):
+    with pytest.raises(RuntimeError, match=r"^0$"):
         gpu_check.vllm_sleep(gpu_check.SMALL)
