@@ -159,12 +159,7 @@ class RAFTAlgorithm(AlgorithmType):
     @classmethod
     def default_config(cls) -> dict[str, Any]:
         """Return SFT's parts, on experiences."""
-        return {
-            "sample_strategy": "default",
-            "policy_loss_fn": "sft",
-            "kl_loss_fn": "none",
-            "entropy_loss_fn": "none",
-        }
+        return SFTAlgorithm.default_config()
 
 
 def _check_trains_from_file(config: Config, name: str) -> None:

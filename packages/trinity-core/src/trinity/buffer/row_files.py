@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.check_rows import cached_dataset
 from trinity.common.rows import RowOrigin, Rows, files_of_split, part_of_split
 from trinity.errors import DataError
 
@@ -109,23 +110,10 @@ def _from_hub(path: str, *, split: str, subset_name: str | None, setting: str) -
     try:
         return _by_datasets(path, split=split, source=path, subset_name=subset_name)
     except DataError:
-        folder = _downloaded(path)
+        folder = cached_dataset(path)
         if folder is None:
             raise
-    return _by_datasets(folder, split=split, source=path, subset_name=subset_name)
-
-
-def _downloaded(dataset_id: str) -> str | None:
-    """Return the folder of a dataset in the Hugging Face cache; None if it is not there.
-
-    ``hf download --repo-type dataset`` puts it there, and ``datasets`` does not look there.
-    """
-    from huggingface_hub import snapshot_download
-
-    try:
-        return snapshot_download(dataset_id, repo_type="dataset", local_files_only=True)
-    except (OSError, ValueError):
-        return None
+    return _by_datasets(str(folder), split=split, source=path, subset_name=subset_name)
 
 
 def _from_json_lines(files: list[Path], *, source: str) -> Rows:

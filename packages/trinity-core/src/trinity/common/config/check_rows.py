@@ -54,7 +54,7 @@ def first_rows(path: str | None, *, split: str, subset_name: str | None) -> list
     place, (split, _) = Path(path).expanduser(), part_of_split(split)
     if os.path.isfile(place):
         return _of_file(place)
-    folder = place if os.path.isdir(place) else _cached(path)
+    folder = place if os.path.isdir(place) else cached_dataset(path)
     if folder is None or (folder / "dataset_dict.json").exists():  # of save_to_disk
         return []
     return _of_folder(folder, split=split, subset_name=subset_name)
@@ -146,8 +146,11 @@ def _numbered(rows: list[dict[str, Any]], *, source: str) -> list[FirstRow]:
     ]
 
 
-def _cached(name: str) -> Path | None:
-    """Return the folder of a dataset in the Hugging Face cache; None: it is not there."""
+def cached_dataset(name: str) -> Path | None:
+    """Return the folder of a dataset in the Hugging Face cache; None: it is not there.
+
+    ``hf download --repo-type dataset`` puts it there, and ``datasets`` does not look there.
+    """
     if not is_hub_id(name):
         return None
     from huggingface_hub import snapshot_download

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.config.kept import kept_settings
+from trinity.common.config.model import model_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,9 +92,9 @@ def _candidates(directory: Path) -> Iterator[Path]:
     model = _model_path(directory)
     if model:
         yield Path(model).expanduser() / _FILE
-        cached = _cached(model)
-        if cached:
-            yield Path(cached)
+        cached = model_file(model, _FILE)
+        if cached is not None:
+            yield cached
 
 
 def _model_path(directory: Path) -> str:
@@ -105,14 +106,3 @@ def _model_path(directory: Path) -> str:
         return str(config["model"]["model_path"] or "")
     except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
         return ""
-
-
-def _cached(model: str) -> str | None:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = try_to_load_from_cache(model, _FILE)
-    except HFValidationError:
-        return None
-    return found if isinstance(found, str) else None
