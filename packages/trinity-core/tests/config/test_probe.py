@@ -65,3 +65,21 @@ def test_a_gpu_that_only_imitates_bfloat16_does_not_compute_it(
     monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda device: True)
 
     assert machine._gpus() == (1, computes, 80)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "heads"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", 32768, 28),
+        ("Qwen/Qwen2.5-7B", 131072, 28),
+        ("Qwen/Qwen2.5-7B-Instruct-1M", None, 28),  # variants differ in their length alone
+        ("Qwen/Qwen3-4B-Instruct-2507", None, 32),
+        ("Qwen/Qwen3-8B", 40960, 32),
+        ("nobody/nothing", None, None),
+    ],
+)
+def test_a_published_model_that_is_not_here_is_known_by_its_name(name, length, heads) -> None:
+    found = machine.probe(model_path=name)
+
+    assert (found.model_max_len, found.model_num_heads) == (length, heads)
+    assert (found.model is None) == (heads is None)

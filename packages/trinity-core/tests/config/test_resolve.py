@@ -144,6 +144,21 @@ def test_a_model_that_nobody_knows_gets_2048_tokens(a_file, cpu) -> None:
     assert resolved(a_file("mode: both"), cpu).model.max_model_len == 2048
 
 
+def test_that_the_length_of_a_model_is_not_known_is_noted(a_file, cpu) -> None:
+    noted, asked, known = (
+        resolved(a_file("mode: both"), machine, "model.model_path=some/model", *settings)
+        for machine, settings in (
+            (cpu, []),
+            (cpu, ["model.max_model_len=2048"]),
+            (replace(cpu, model_max_len=512), []),
+        )
+    )
+    said = "model.max_model_len is 2048: the limit of some/model (max_position_embeddings in its "
+
+    assert any(note.startswith(said) for note in noted.notes)
+    assert not any("max_position_embeddings" in note for note in (*asked.notes, *known.notes))
+
+
 def test_generation_settings_go_from_the_model_to_the_tasks(a_run, cpu) -> None:
     config = resolved(
         a_run("""

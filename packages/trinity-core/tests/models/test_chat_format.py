@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
+from trinity.common.config.model import ModelConfig
 from trinity.common.models.chat_format import ChatFormat
-from trinity.common.models.pretrained import load_pretrained
+from trinity.common.models.pretrained import fetch_settings, load_pretrained
 from trinity.errors import ConfigError, ModelError
 from trinity_testing.tiny import make_tiny_model, make_tiny_tokenizer
 
@@ -78,6 +79,30 @@ def test_an_id_is_looked_for_in_the_cache_first(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="'some/model' cannot be loaded: not cached"):
         load_pretrained(loader, "some/model")
+
+
+def test_the_settings_of_a_model_are_fetched_alone_if_they_are_nowhere(
+    monkeypatch, tmp_path
+) -> None:
+    asked = []
+
+    def fetched(model_path, *, filename, local_files_only):
+        asked.append((model_path, filename, local_files_only))
+        raise OSError("not there")
+
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", fetched)
+    monkeypatch.setattr("huggingface_hub.model_info", lambda *_, **__: None)
+    here, elsewhere, behind = (ModelConfig(model_path=p) for p in (str(tmp_path), "a/b", "c/d"))
+    behind.external_model.enable = True
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    fetch_settings(elsewhere)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    for model in (here, elsewhere, behind):
+        fetch_settings(model)
+
+    once = ("a/b", "config.json")
+    assert asked == [(*once, True), (*once, True), (*once, False)]
 
 
 def test_importing_the_model_wrapper_imports_nothing_heavy():

@@ -13,6 +13,7 @@ from trinity.buffer.task_source import TaskSource, build_evaluation_sets
 from trinity.common.config import prepared_stages
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.model import ModelWrapper
+from trinity.common.models.pretrained import fetch_settings
 from trinity.errors import ConfigError, unknown_name
 from trinity.explorer.requests import restored_request
 from trinity.explorer.runner import RolloutAttempt, Runner
@@ -126,6 +127,7 @@ def debug(
     """
     with plugins_of(config) as manager:
         manager.call("trinity_configure", config=config)
+        fetch_settings(config.model)
         stage = _exploring(prepared_stages(config))
         with environment(stage.explorer.env_vars), boundary("the task"):
             session, recorded, missing = _prepared(stage, manager, replay=wanted.replay)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trinity.common.config import Config, load_config, prepared_stages
 from trinity.common.config.absolute import expand_home
 from trinity.common.config.kept import remember_secrets
-from trinity.common.models.pretrained import no_progress_bars
+from trinity.common.models.pretrained import fetch_settings, no_progress_bars
 from trinity.runtime.display import Display
 from trinity.runtime.environment import environment, mask_late_secrets
 from trinity.runtime.error_context import no_exit
@@ -71,6 +71,7 @@ def run(
     with stopping as stop, plugins_of(given) as manager, no_exit(), watch:
         manager.call("trinity_configure", config=given)
         expand_home(given)  # again: it may have been changed
+        fetch_settings(given.model)
         stages = prepared_stages(given)
         refuse_over_ray(stages, local=local)
         refuse_local(stages, local=local)

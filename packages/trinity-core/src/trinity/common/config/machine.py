@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from trinity.common.config.memory import ModelShape, known_shape
+from trinity.common.config.memory import ModelShape, known_settings
 from trinity.common.config.model import model_file
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -33,17 +33,18 @@ class Machine:
 
 
 def probe(*, model_path: str = "") -> Machine:
-    """Return what this machine has; with a model, what its ``config.json`` says of it."""
-    model = _model_settings(model_path)
+    """Return what this machine has; with a model, what its ``config.json`` says, or is known to."""
+    model = _model_settings(model_path) or known_settings(model_path)
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     num_gpus, gpus_have_bf16, gpu_bytes = _gpus() if may_have_gpus() else (0, False, None)
     return Machine(
         num_gpus=num_gpus,
-        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else _cores(),
+        num_cores=own or 1,
         has_bf16=gpus_have_bf16 if num_gpus else _cpu_has_bf16(),
         model_max_len=_count(model, "max_position_embeddings"),
         model_num_heads=_count(model, "num_attention_heads"),
         gpu_bytes=gpu_bytes,
-        model=ModelShape.of(model) if model else known_shape(model_path),
+        model=ModelShape.of(model),
     )
 
 
@@ -84,10 +85,6 @@ def _gpus() -> tuple[int, bool, int | None]:
         return 0, False, None
     sizes = [torch.cuda.get_device_properties(i).total_memory for i in range(count)]
     return count, torch.cuda.is_bf16_supported(including_emulation=False), min(sizes)
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
 
 
 def _cpu_has_bf16() -> bool:

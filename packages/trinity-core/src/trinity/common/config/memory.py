@@ -157,10 +157,19 @@ def known_shape(model_path: str) -> ModelShape | None:
     >>> known_shape("Qwen/Qwen2.5-7B-Instruct").parameters
     7615616512
     """
+    return ModelShape.of(known_settings(model_path))
+
+
+def known_settings(model_path: str) -> dict[str, Any]:
+    """Return what ``config.json`` of a published model says; empty: its name is not known.
+
+    Of a variant, as ``qwen2.5-7b-instruct-1m``, the number of positions is not known.
+    """
     name = Path(model_path).name.lower()
     known = json.loads(Path(__file__).with_name("known_models.json").read_text("utf-8"))
-    found = [one for one in known if name == one or name.startswith(f"{one}-")]
-    return ModelShape.of(known[found[0]]) if found else None
+    found = max((one for one in known if f"{name}-".startswith(f"{one}-")), key=len, default="")
+    left_out = () if name == found else ("max_position_embeddings",)
+    return {key: value for key, value in known.get(found, {}).items() if key not in left_out}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

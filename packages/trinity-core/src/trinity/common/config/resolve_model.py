@@ -65,6 +65,7 @@ def _resolve_lengths(work: Resolution) -> None:
             work.fill(_LENGTH, work.machine.model_max_len, origin="the model's config.json")
         else:
             work.fill(_LENGTH, FALLBACK_MAX_MODEL_LEN, origin="default")
+            _note_length(work)
     length = work.value(_LENGTH)
     if not has_prompt and not has_response:
         work.fill(_RESPONSE, max(1, length // 2), origin="half of model.max_model_len")
@@ -77,6 +78,15 @@ def _resolve_lengths(work: Resolution) -> None:
         work.fill(_PROMPT, max(1, length - work.value(_RESPONSE)), origin=rest)
     if not has_response:
         work.fill(_RESPONSE, max(1, length - work.value(_PROMPT)), origin=rest)
+
+
+def _note_length(work: Resolution) -> None:
+    model = work.config.model
+    if model.model_path and not model.external_model.enable:
+        work.note(
+            f"model.max_model_len is {FALLBACK_MAX_MODEL_LEN}: the limit of {model.model_path} "
+            f"(max_position_embeddings in its config.json) is not known here. Set the key."
+        )
 
 
 def _leave_tokens_for_reply(work: Resolution, length: int) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trinity.common.config.model import model_file
 from trinity.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from trinity.common.config.model import ModelConfig
 
 _Part = TypeVar("_Part")
 _HUB_TIMEOUT_S = 20.0
@@ -41,6 +44,16 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
             raise
     _ask_hub_once(model_path)
     return _loaded(loader, model_path, local_files_only=False, **options)
+
+
+def fetch_settings(model: ModelConfig) -> None:
+    """Download the ``config.json`` of a model that is not here; an error is left to its loader."""
+    if model.external_model.enable or model_file(model.model_path, "config.json") is not None:
+        return
+    from huggingface_hub import hf_hub_download
+
+    with suppress(ModelError), no_progress_bars():
+        load_pretrained(partial(hf_hub_download, filename="config.json"), model.model_path)
 
 
 @contextmanager
