@@ -388,3 +388,12 @@ def test_problems_are_printed_before_a_time_is_missed(tmp_path) -> None:
 
     assert "model.model_path: has 0.5 billion parameters" in ended.output
     assert "needs the seconds of a rollout and a train" in str(ended.exception)
+
+
+def test_on_several_machines_a_split_has_ranks_on_whole_ones(planned) -> None:
+    """Of 3 x 8 GPUs 6 engines leave 2 + 8 + 8: 16 ranks."""
+    said = planned("--gpus", "8", "--set", "cluster.node_num=3")
+
+    assert "fixed, sync_offset 0 | 8 + 16 GPUs |" in said
+    assert "| 6 + 16 GPUs |" in said
+    assert "| 6 + 18 GPUs |" not in said

@@ -8,7 +8,8 @@ import pytest
 from trinity.common.config import Machine, check, load_config, resolve
 from trinity.common.config.memory import known_shape, usable
 from trinity.common.config.parts import NamedParts
-from trinity.common.config.resolve_gpus import fit_one_process, trainer_memory
+from trinity.common.config.preparation import in_one_process
+from trinity.common.config.resolve_gpus import trainer_memory
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.errors import ConfigError, ModelError
 from trinity.extend import PluginManager, get_manager, set_manager
@@ -130,10 +131,11 @@ def test_engines_that_are_lent_their_gpus_need_as_many_as_there_are_of_either(re
     assert "9 engines x 1 GPUs need 9 GPUs; there are 8." in said
 
 
-def test_one_process_uses_one_gpu(resolved) -> None:
-    config = resolved(eight("Qwen/Qwen2.5-0.5B"))
+def test_one_process_uses_one_gpu(a_run) -> None:
+    settings = ("mode=colocate", "model.max_model_len=5120")
+    machine = eight("Qwen/Qwen2.5-0.5B")
 
-    fit_one_process(config, eight("Qwen/Qwen2.5-0.5B"), NamedParts(None))
+    config = resolve(*in_one_process(load_config(a_run(), overrides=settings), machine))
 
     rollout = config.explorer.rollout_model
     assert rollout.engine_num == 1

@@ -20,7 +20,6 @@ from trinity.common.config.memory import (
     usable,
 )
 from trinity.common.config.parts import NamedParts
-from trinity.common.config.resolve_gpus import fit_one_process
 from trinity.extend import ComponentSpec, get_manager
 
 FILES = sorted((Path(__file__).parent / "data" / "trinity_rft").glob("*.yaml"))
@@ -199,6 +198,19 @@ def test_a_7b_model_on_eight_gpus_fits_by_defaults_alone(resolved) -> None:
     assert refusals(config, machine(8)) == []
 
 
+def test_ranks_that_share_a_row_need_room_for_their_part_of_it(resolved) -> None:
+    """131,072 tokens on 4 ranks: 32,768 each; 47,340 fit, and two rows would be 65,536."""
+    lengths = ("model.max_prompt_tokens=8192", "model.max_response_tokens=122880")
+    ranks = ("trainer.num_ranks=4", "trainer.ulysses_sequence_parallel_size=4")
+    config = resolved(machine(8), *ranks, *lengths)
+    asked = resolved(machine(8), *ranks, *lengths, "trainer.max_token_len_per_gpu=60000")
+    (said,) = refusals(asked, machine(8))
+
+    assert config.trainer.max_token_len_per_gpu == 47340
+    assert refusals(config, machine(8)) == []
+    assert "trainer.max_token_len_per_gpu: 47340 (more micro-batches)" in said
+
+
 def test_a_small_model_is_neither_sharded_nor_recomputed(resolved) -> None:
     config = resolved(machine(8, "qwen2.5-0.5b"))
 
@@ -293,24 +305,6 @@ def test_one_gpu_is_shared_by_trainer_and_engine(resolved) -> None:
     assert config.synchronizer.sync_method == "ipc"
     assert config.explorer.rollout_model.gpu_memory_utilization == 0.55
     assert [p for p in check(config, machine(1, "qwen2.5-0.5b")) if "GPU" in p.message] == []
-
-
-def test_in_one_process_the_defaults_of_eight_gpus_use_one(resolved) -> None:
-    config = resolved(machine(8, "qwen2.5-0.5b"))
-
-    fit_one_process(config, machine(8, "qwen2.5-0.5b"), NamedParts(get_manager()))
-
-    assert config.explorer.rollout_model.engine_num == 1
-    assert config.explorer.rollout_model.gpu_memory_utilization == 0.55
-
-
-def test_engines_that_are_asked_for_stay_in_one_process(resolved) -> None:
-    found = machine(8, "qwen2.5-0.5b")
-    config = resolved(found, "explorer.rollout_model.engine_num=2")
-
-    fit_one_process(config, found, NamedParts(get_manager()))
-
-    assert config.explorer.rollout_model.engine_num == 2
 
 
 def test_without_gpus_nothing_is_planned(resolved) -> None:

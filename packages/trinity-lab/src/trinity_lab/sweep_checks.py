@@ -63,7 +63,11 @@ def read_all(
 
 
 def check_combinations(
-    configs: Sequence[Config], runs: Sequence[SweepRun], writers: Mapping[str, str]
+    configs: Sequence[Config],
+    runs: Sequence[SweepRun],
+    writers: Mapping[str, str],
+    *,
+    local: bool = False,
 ) -> None:
     """Check each combination of values, before any run starts; its seeds share the check.
 
@@ -77,17 +81,19 @@ def check_combinations(
     problems = [
         problem
         for run, config in first.values()
-        for problem in _blamed(_problems_of(config), run, writers)
+        for problem in _blamed(_problems_of(config, local=local), run, writers)
     ]
     if problems:
         raise config_error(problems, name=configs[0].source.file)
 
 
-def _problems_of(config: Config) -> list[Problem]:
+def _problems_of(config: Config, *, local: bool) -> list[Problem]:
     from trinity.common.config import check, probe, resolve_stages
-    from trinity.common.config.preparation import run_manager
+    from trinity.common.config.preparation import in_one_process, run_manager
 
     machine, manager = probe(model_path=config.model.model_path), run_manager(config)
+    if local:
+        config, machine = in_one_process(config, machine)
     stages = resolve_stages(config, machine, manager=manager)
     found = [problem for stage in stages for problem in check(stage, machine, manager=manager)]
     return [problem for problem in found if problem.severity != "notice"]

@@ -65,7 +65,7 @@ def sweep(  # noqa: PLR0913, PLR0917 -- the options of a command
         for run in folder.runs:
             typer.echo(run.name)
         return
-    check_combinations(configs, folder.runs, writers)
+    check_combinations(configs, folder.runs, writers, local=local)
     slots = slots_for(config, is_local=local, num=limit)
     program = [sys.executable, "-m", "trinity", "run", "--config", str(file)]
     program += ["--local"] if local else []

@@ -70,13 +70,13 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
 ) -> None:
     """Show memory and time of a run on each GPU, and its defaults for them; start nothing.
 
-    Reads the model's config.json; needs no weights and no GPU. Exit code 1: it does not fit.
+    Reads the model's config.json, and downloads it if it is missing; needs no weights and no GPU.
+    Exit code 1: it does not fit.
     """
-    from trinity.common.config import check, load_config, probe, resolve_stages
+    from trinity.common.config import check, load_config, resolve_stages
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.preparation import run_manager
     from trinity.common.config.problem import listed
-    from trinity.common.config.resolve_gpus import fit_one_process
 
     from trinity_debug.simulated_stage import Asked, simulated_stage
 
@@ -84,10 +84,8 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
         raise typer.BadParameter("--record and --time are for --simulate. Add it.")
     config = load_config(file, overrides=settings or ())
     parts, stages = NamedParts(run_manager(config)), []
-    machine = _machine(probe(model_path=config.model.model_path), gpus, gpu_memory, local=local)
+    config, machine = _on_machine(config, gpus, gpu_memory, local=local)
     for stage in resolve_stages(config, machine, manager=parts.manager):
-        if local:
-            fit_one_process(stage, machine, parts)
         found = check(stage, machine, manager=parts.manager)
         stages.append((stage, [one for one in found if one.severity != "notice"]))
         typer.echo(f"{stage.name}, on {_words(machine, stage)}:")
@@ -114,12 +112,20 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
     raise typer.Exit(int(bool(problems)))
 
 
-def _machine(found: Machine, gpus: int | None, gpu_memory: float, *, local: bool) -> Machine:
-    """Return this machine, or one with the GPUs that are asked for; one process uses one."""
+def _on_machine(
+    config: Config, gpus: int | None, gpu_memory: float, *, local: bool
+) -> tuple[Config, Machine]:
+    """Return it and this machine, or one with the GPUs that are asked for, as a run uses them."""
+    from trinity.common.config import probe
+    from trinity.common.config.preparation import in_one_process
+    from trinity.common.models.pretrained import fetch_settings
+
+    fetch_settings(config.model)
+    found = probe(model_path=config.model.model_path)
     if gpus is not None:
         size = int(gpu_memory * 1e9) if gpus else None
         found = replace(found, num_gpus=gpus, gpu_bytes=size, has_bf16=True)
-    return replace(found, num_gpus=min(found.num_gpus, 1)) if local else found
+    return in_one_process(config, found) if local else (config, found)
 
 
 def _of_time(

@@ -152,15 +152,15 @@ def setup_of(config: Config, asked: Simulation, *, requests: int, ranks: int) ->
     )
 
 
-def simulation_lines(own: Setup, asked: Simulation, *, fits: Callable[[int], bool]) -> list[str]:
+def simulation_lines(own: Setup, asked: Simulation, *, ranks_of: Callable[[int], int]) -> list[str]:
     """Return what would come of the run, of others of other styles and splits, and the best.
 
     Args:
         own: as the configuration asks for it; without GPUs no other split is tried.
         asked: the times, and what is acceptable.
-        fits: says whether the trainer fits on so many GPUs.
+        ranks_of: says how many ranks train beside so many engines; 0: they do not fit.
     """
-    tried = {_name(one): one for one in [own, *_others(own, fits=fits)]}
+    tried = {_name(one): one for one in [own, *_others(own, ranks_of=ranks_of)]}
     made = [Candidate(setup=one, outcome=_of(one, asked)) for one in tried.values()]
     how = "one process (--local), in turns" if own.is_local else "over Ray"
     lines = [f"simulated, {how}: {asked.steps} rollout steps on a virtual clock, {_times(own)}"]
@@ -192,13 +192,13 @@ def best_of(made: Sequence[Candidate], *, most: int) -> Candidate | None:
     )
 
 
-def _others(own: Setup, *, fits: Callable[[int], bool]) -> Iterator[Setup]:
+def _others(own: Setup, *, ranks_of: Callable[[int], int]) -> Iterator[Setup]:
     sizes, gpus = ({own.engines} if not own.in_turns else set[int]()), own.gpus
     if gpus > 1:
         sizes |= {max(1, math.floor(part * gpus / own.width)) for part in _PARTS}
     for engines in sorted(sizes):
-        ranks = gpus - engines * own.width if gpus > 1 else own.ranks
-        if ranks < 1 or (engines != own.engines and not fits(ranks)):
+        ranks = own.ranks if engines == own.engines or gpus <= 1 else ranks_of(engines)
+        if ranks < 1 or (gpus > 1 and engines * own.width + ranks > gpus):
             continue
         for style, settings in _STYLES:
             others: dict[str, Any] = {"style": style, "in_turns": False}

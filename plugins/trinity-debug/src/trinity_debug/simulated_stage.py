@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from trinity.common.config.resolve_gpus import (
     num_gpus,
     num_ranks,
+    ranks_beside,
     trainer_capacity,
     trainer_memory,
 )
@@ -93,17 +94,18 @@ def simulated_stage(
     )
     plan = trainer_memory(config, machine, parts)
 
-    def fits(number: int) -> bool:
+    def ranks_of(engines: int) -> int:
+        number = ranks_beside(config, machine, engines=engines)
         if plan is None or machine.gpu_bytes is None:
-            return True
+            return number
         other = replace(plan, num_ranks=number)
         tokens = config.trainer.max_token_len_per_gpu or 0
-        return other.peak(tokens) <= trainer_capacity(config, machine, other)
+        return number if other.peak(tokens) <= trainer_capacity(config, machine, other) else 0
 
     gpus = num_gpus(config, machine) if machine.num_gpus else 0
     setup = setup_of(config, simulation, requests=requests, ranks=ranks)
     setup = replace(setup, gpus=gpus, is_local=asked.local, in_turns=config.is_colocated)
-    return [*_left_out(config), *simulation_lines(setup, simulation, fits=fits)]
+    return [*_left_out(config), *simulation_lines(setup, simulation, ranks_of=ranks_of)]
 
 
 def _left_out(config: Config) -> list[str]:

@@ -10,11 +10,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check_names import problem_at, tasksets_in_use
-from trinity.common.config.machine import probe
-from trinity.common.config.parts import NamedParts
 from trinity.common.config.preparation import run_manager
 from trinity.common.config.problem import config_error
-from trinity.common.config.resolve_gpus import fit_one_process
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError, PluginError, TrinityError
 from trinity.extend import get_manager, set_manager
@@ -114,12 +111,9 @@ def refuse_local(stages: Sequence[Config], *, local: bool) -> None:
 
 
 def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool) -> None:
-    """Use one process where the machine's defaults would use several; note what was asked for."""
+    """Hand weights over where a stage would send them from process to process, and note it."""
     for stage in stages:
         sync = stage.synchronizer
-        if local:
-            machine = probe(model_path=stage.model.model_path)
-            fit_one_process(stage, machine, NamedParts(manager))
         has_one_side = stage.mode in {"explore", "train", "bench"}
         if local and not has_one_side and sends_weights(stage, manager):
             if stage.origins.get("synchronizer.sync_method") != "machine":

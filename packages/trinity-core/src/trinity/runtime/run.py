@@ -72,7 +72,7 @@ def run(
         manager.call("trinity_configure", config=given)
         expand_home(given)  # again: it may have been changed
         fetch_settings(given.model)
-        stages = prepared_stages(given)
+        stages = prepared_stages(given, local=local)
         refuse_over_ray(stages, local=local)
         refuse_local(stages, local=local)
         note_local(stages, manager=manager, local=local)

@@ -13,7 +13,6 @@ from trinity.runtime.ray.gpu_allocation import (
     Group,
     Host,
     groups_for,
-    may_ever_fit,
     ranks_left,
     shares_of,
     short_of,
@@ -155,7 +154,7 @@ def test_whatever_is_chosen_fits_onto_the_machines(counts, engines) -> None:
         )
         left[place] -= bundle
     assert {f"engine-{n}" for n in range(engines)} < group.places.keys()
-    assert may_ever_fit(group, hosts=[Host(count, free=0) for count in counts])
+    assert not short_of([group], hosts=[Host(count, free=0) for count in counts])
 
 
 def test_a_run_whose_machine_is_gone_does_not_wait_for_it(monkeypatch) -> None:
@@ -242,7 +241,7 @@ def test_groups_that_ray_does_not_remove_are_named_and_waited_for_no_longer(grou
 def test_what_never_fits_is_known_from_the_machines_that_are_left(sizes, counts, fits) -> None:
     group = Group("workers", "PACK", tuple({"GPU": size} for size in sizes))
 
-    assert may_ever_fit(group, hosts=idle(*counts)) is fits
+    assert (not short_of([group], hosts=idle(*counts))) is fits
 
 
 def test_what_the_cluster_lacks_is_told_with_what_it_has_and_what_to_change() -> None:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from trinity.common.config.memory import adapter_parameters, engine_bytes
 from trinity.common.config.resolve_gpus import (
     left_of_gpu,
+    longest_row,
     num_gpus,
+    ranks_beside,
     shares_gpu,
     trainer_capacity,
     trainer_memory,
@@ -96,7 +98,7 @@ def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Ite
 def _fitting(config: Config, machine: Machine, plan: TrainerMemory, room: float) -> Iterator[str]:
     """Yield keys that make it fit, with what they cost; none beside those that are enough."""
     tokens = config.trainer.max_token_len_per_gpu or 0
-    longest = (config.model.max_prompt_tokens or 0) + (config.model.max_response_tokens or 0)
+    longest = longest_row(config)
     found: list[set[str]] = []
     for other in _others(config, machine, plan):
         fewer = min(tokens, max(longest, other.most_tokens(room)))
@@ -126,7 +128,7 @@ def _others(config: Config, machine: Machine, plan: TrainerMemory) -> list[Train
     size = config.trainer.ulysses_sequence_parallel_size
     if not plan.adapters and size == 1:  # ranks that share rows train no adapters
         others += [_adapted(one, plan, config, machine) for one in others]
-    ranks = num_gpus(config, machine) - config.explorer.rollout_model.tensor_parallel_size
+    ranks = ranks_beside(config, machine, engines=1)
     is_free = config.mode != "train" and not config.trainer.num_ranks
     if ranks > plan.num_ranks and is_free and ranks % size == 0:
         others += [replace(one, num_ranks=ranks) for one in sharded]

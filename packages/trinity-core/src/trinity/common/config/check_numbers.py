@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check_memory import memory_problems
+from trinity.common.config.resolve_gpus import longest_row, num_gpus
 from trinity.common.sync_policy import policy_of
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ def _length_problems(config: Config, machine: Machine) -> list[Problem]:
 def _cut_problems(config: Config) -> list[Problem]:
     path = "trainer.max_token_len_per_gpu"
     per_rank = config.trainer.max_token_len_per_gpu or 0
-    size = config.trainer.ulysses_sequence_parallel_size  # ranks that share a row
-    budget = per_rank * size
+    budget = per_rank * config.trainer.ulysses_sequence_parallel_size  # of ranks that share a row
     response = config.model.max_response_tokens or 0
     longest = response + (config.model.max_prompt_tokens or 0)
     if budget >= longest:
@@ -70,10 +70,8 @@ def _cut_problems(config: Config) -> list[Problem]:
             f"is {per_rank}, but one row may have {longest} tokens "
             "(max_prompt_tokens + max_response_tokens), and a row cannot be split."
         )
-        enough = -(-longest // size)
-        return [
-            config.source.problem(path, message, f"Use {enough} or more, or shorter responses.")
-        ]
+        remedy = f"Use {longest_row(config)} or more, or shorter responses."
+        return [config.source.problem(path, message, remedy)]
     message = f"is {per_rank}, but a row of prompt and response may have {longest} tokens."
     return [config.source.problem(path, message, severity="notice")]
 
@@ -85,14 +83,13 @@ def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
         message = f"is {asked}, but this machine has {machine.num_gpus} GPUs."
         remedy = f"Use {machine.num_gpus} or less."
         problems.append(config.source.problem("cluster.gpu_per_node", message, remedy))
-    have = max(1, config.cluster.node_num) * (asked or machine.num_gpus)
-    problems += _allocation_problems(config, parts, have=have)
+    problems += _allocation_problems(config, machine, parts)
     return problems or list(memory_problems(config, machine, parts))
 
 
-def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> list[Problem]:
+def _allocation_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
     """Return that engines and trainer need more GPUs than there are; some share them."""
-    engine = config.explorer.rollout_model
+    engine, have = config.explorer.rollout_model, num_gpus(config, machine)
     size, num_engines = engine.tensor_parallel_size, engine.engine_num
     num_engines = 0 if config.mode == "train" else num_engines
     ranks = max(1, config.trainer.num_ranks) if config.has_trainer else 0
@@ -107,9 +104,11 @@ def _allocation_problems(config: Config, parts: NamedParts, *, have: int) -> lis
         return []
     terms = [f"{num_engines} engines x {size} GPUs"] if num_engines else []
     terms += [f"{ranks} trainer ranks" if ranks > 1 else "a trainer"] if ranks else []
-    message = f"{' and '.join(terms)} need {wanted} GPUs; there are {have}."
-    if ranks > 1 and left > 0:
-        return [config.source.problem("trainer.num_ranks", message, f"Use {left} or fewer.")]
+    message = f"{' and '.join(terms)} need {wanted} GPUs; "
+    message += f"--local uses {have}." if machine.is_one_process else f"there are {have}."
+    if ranks > 1 and (left > 0 or machine.is_one_process):
+        remedy = f"Use {max(1, left)} or fewer."
+        return [config.source.problem("trainer.num_ranks", message, remedy)]
     path, remedy = "explorer.rollout_model.engine_num", "Decrease it, or tensor_parallel_size."
     return [config.source.problem(path, message, remedy)]
 

@@ -30,6 +30,7 @@ class Machine:
     model_num_heads: int | None = None  # of its attention, where it can be read
     gpu_bytes: int | None = None  # memory of the smallest GPU
     model: ModelShape | None = None  # where its config.json is a decoder's
+    is_one_process: bool = False  # a run with --local: `num_gpus` are what that uses
 
 
 def probe(*, model_path: str = "") -> Machine:

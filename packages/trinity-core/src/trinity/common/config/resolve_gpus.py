@@ -6,6 +6,7 @@ which ``trinity config show`` prints, and the run's header has a line of the pla
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from trinity.common.config.memory import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trinity.common.config.config import Config
     from trinity.common.config.machine import Machine
     from trinity.common.config.parts import NamedParts
@@ -31,16 +34,13 @@ _SHARE = f"{_ENGINE}.gpu_memory_utilization"
 _TOKENS = "trainer.max_token_len_per_gpu"
 _LEAST_CACHE = 0.1  # of a GPU that an engine shares: what it may keep for keys and values at least
 _MOST_OF_ENGINE = 0.6  # of a GPU that the trainer uses, too
-_HALF, _ALL = "half of the GPUs", "all GPUs, which the trainer uses too"
 
 
 def resolve_gpus(work: Resolution) -> None:
     """Fill in how many engines there are, and the number format, on a machine with GPUs."""
     config, machine = work.config, work.machine
-    width, total = config.explorer.rollout_model.tensor_parallel_size, num_gpus(config, machine)
     if config.mode in {"both", "explore", "bench"}:
-        halves = config.mode == "both" and not config.is_colocated
-        number, origin = total // (2 * width if halves else width), _HALF if halves else _ALL
+        number, origin = _engines(config, machine)
         work.default(f"{_ENGINE}.engine_num", max(1, number), origin=origin)
     if machine.has_bf16:
         reason = "GPUs compute bfloat16; master weights stay float32"
@@ -50,6 +50,17 @@ def resolve_gpus(work: Resolution) -> None:
             "trainer.prefix_sharing auto: prompts are computed once where they have as many tokens "
             "as responses"
         )
+
+
+def _engines(config: Config, machine: Machine) -> tuple[int, str]:
+    """Return how many engines are the default, and why: of several machines each is of one side."""
+    width, machines = config.explorer.rollout_model.tensor_parallel_size, _gpus_of(config, machine)
+    of_machine = machines[0] // width
+    if config.mode != "both" or config.is_colocated:
+        return len(machines) * of_machine, "all GPUs, which the trainer uses too"
+    if len(machines) > 1:
+        return len(machines) // 2 * of_machine, "half of the machines"
+    return machines[0] // (2 * width), "half of the GPUs"
 
 
 def default_sync_method(config: Config, machine: Machine) -> str:
@@ -82,8 +93,7 @@ def resolve_memory(work: Resolution) -> None:
         reason = f"without it a step needs {_gb(plan.peak(tokens))} of {_gb(machine.gpu_bytes)}"
         work.default("trainer.gradient_checkpointing", value=True, origin=reason)
         plan = replace(plan, recomputes=config.trainer.gradient_checkpointing)
-    longest = (config.model.max_prompt_tokens or 0) + (config.model.max_response_tokens or 0)
-    if plan.peak(tokens) > room and plan.most_tokens(room) >= longest:
+    if plan.peak(tokens) > room and plan.most_tokens(room) >= longest_row(config):
         work.default(_TOKENS, plan.most_tokens(room), origin="what fits into a GPU")
     share = gpu_share(config, machine, work.parts)
     if share is not None:
@@ -92,17 +102,10 @@ def resolve_memory(work: Resolution) -> None:
         work.note(f"{line} (computed)")
 
 
-def fit_one_process(config: Config, machine: Machine, parts: NamedParts) -> None:
-    """Let one process do with one GPU what the defaults would spread over several."""
-    if machine.num_gpus == 0:
-        return
-    rollout, alone = config.explorer.rollout_model, replace(machine, num_gpus=1)
-    if config.origins.get(f"{_ENGINE}.engine_num") in {_HALF, _ALL}:
-        rollout.engine_num = 1
-    config.cluster.gpu_per_node = min(1, config.cluster.gpu_per_node)
-    share = gpu_share(config, alone, parts)
-    if share is not None and "gpu_memory_utilization" not in rollout.model_fields_set:
-        rollout.gpu_memory_utilization = share
+def longest_row(config: Config) -> int:
+    """Return the most tokens that a rank has of one row; ranks may share it (Ulysses)."""
+    tokens = (config.model.max_prompt_tokens or 0) + (config.model.max_response_tokens or 0)
+    return math.ceil(tokens / config.trainer.ulysses_sequence_parallel_size)
 
 
 def gpu_share(config: Config, machine: Machine, parts: NamedParts) -> float | None:
@@ -159,17 +162,50 @@ def trainer_capacity(config: Config, machine: Machine, plan: TrainerMemory) -> f
 
 def num_gpus(config: Config, machine: Machine) -> int:
     """Return how many GPUs the run may use, on all of its machines."""
-    return max(1, config.cluster.node_num) * (config.cluster.gpu_per_node or machine.num_gpus)
+    return sum(_gpus_of(config, machine))
 
 
 def num_ranks(config: Config, machine: Machine) -> int:
-    """Return how many processes train: as asked, else one for each GPU that no engine uses."""
-    if config.trainer.num_ranks:
-        return config.trainer.num_ranks
-    rollout = config.explorer.rollout_model
-    shares = config.mode == "train" or config.is_colocated
-    used = 0 if shares else rollout.engine_num * rollout.tensor_parallel_size
-    return max(1, num_gpus(config, machine) - used)
+    """Return how many processes train: as asked, else as many as have GPUs beside the engines."""
+    if config.trainer.num_ranks or machine.is_one_process:
+        return max(1, config.trainer.num_ranks)
+    is_alone = config.mode == "train" and not config.is_standalone
+    engines = 0 if is_alone or config.is_colocated else config.explorer.rollout_model.engine_num
+    return ranks_beside(config, machine, engines=engines)
+
+
+def ranks_beside(config: Config, machine: Machine, *, engines: int) -> int:
+    """Return how many ranks have a GPU each beside so many engines, one at least."""
+    machines, width = _gpus_of(config, machine), config.explorer.rollout_model.tensor_parallel_size
+    return max(1, gpus_left(machines, machines, num=engines, width=width))
+
+
+def gpus_left(counts: Sequence[int], totals: Sequence[int], *, num: int, width: int) -> int:
+    """Return how many GPUs are left for ranks beside so many engines; 0: not even for these.
+
+    Ranks are on one machine, or on whole ones: one that engines use too slows all ranks down.
+    ``counts`` are the GPUs of each machine that may be used, ``totals`` those that it has.
+    """
+    left = left_by_engines(counts, num=num, width=width)
+    if not left:
+        return 0
+    whole = sum(here for here, total in zip(left, totals, strict=True) if here == total)
+    return max(whole, *left)
+
+
+def left_by_engines(counts: Sequence[int], *, num: int, width: int) -> list[int] | None:
+    """Return what machines have left once each engine stands where it leaves least; None: nowhere.
+
+    >>> left_by_engines([8, 8], num=3, width=2)
+    [2, 8]
+    """
+    left = list(counts)
+    for _ in range(num):
+        fitting = [place for place, count in enumerate(left) if count >= width]
+        if not fitting:
+            return None
+        left[min(fitting, key=lambda place: left[place])] -= width
+    return left
 
 
 def shares_gpu(config: Config, machine: Machine) -> bool:
@@ -210,6 +246,11 @@ def plan_lines(config: Config, machine: Machine, parts: NamedParts) -> list[str]
 
 def _gpus(number: int) -> str:
     return f"{number} GPU{'s'[: number > 1]}"
+
+
+def _gpus_of(config: Config, machine: Machine) -> list[int]:
+    """Return how many GPUs the run may use of each machine."""
+    return max(1, config.cluster.node_num) * [config.cluster.gpu_per_node or machine.num_gpus]
 
 
 def _is_one(config: Config, machine: Machine) -> bool:

@@ -104,17 +104,11 @@ def _run_without_gpus(work: Resolution) -> None:
         f"{_ENGINE}.engine_num": num_engines,
         _WIDTH: 1 if is_for_gpus else work.value(_WIDTH),
     }
-    beyond = [
-        path
-        for path, have in wanted.items()
-        if path != "cluster.node_num" and work.value(path) > have
-    ]
-    many_machines = work.value("cluster.node_num") > 1
+    beyond = [path for path, have in wanted.items() if work.value(path) > have]
+    beyond = [path for path in beyond if path != "cluster.node_num"] or beyond
     for path, have in wanted.items():
         if work.value(path) != have:
             work.fill(path, have, origin="machine")
-            if work.asked(path) and path == "cluster.node_num" and many_machines and not beyond:
-                beyond.append(path)
     if beyond:
         work.note(
             f"requested GPUs ({', '.join(beyond)}), found none, using "

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from trinity.common.config.resolve_gpus import gpus_left, left_by_engines
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
 from trinity.runtime.assembly import needs_one_machine
@@ -54,10 +55,7 @@ class Group:
 
 
 def ranks_left(hosts: Sequence[Host], *, own: int, width: int, others: int = 0) -> int:
-    """Return how many ranks the trainer has if nobody says it: one on each GPU that is left.
-
-    Where these lie on several machines, ranks are on whole ones only: a machine that engines use
-    too slows all ranks down.
+    """Return how many ranks the trainer has if nobody says it: as `gpus_left` counts.
 
     Args:
         hosts: of the cluster.
@@ -66,8 +64,8 @@ def ranks_left(hosts: Sequence[Host], *, own: int, width: int, others: int = 0) 
         others: engines of its explorers, which are started by themselves and may have begun.
     """
     totals = [host.total for host in hosts]
-    free = _rest([host.free for host in hosts], totals, num=own, width=width)
-    total = _rest(totals, totals, num=own + others, width=width)
+    free = gpus_left([host.free for host in hosts], totals, num=own, width=width)
+    total = gpus_left(totals, totals, num=own + others, width=width)
     return max(1, min(free, total))
 
 
@@ -114,11 +112,6 @@ def groups_for(
     return groups
 
 
-def may_ever_fit(group: Group, *, hosts: Sequence[Host]) -> bool:
-    """Return whether machines may hold a group once nobody else is there; False is certain."""
-    return not short_of([group], hosts=hosts)
-
-
 def short_of(groups: Sequence[Group], *, hosts: Sequence[Host], is_free: bool = False) -> str:
     """Return of what machines certainly have too few for these bundles, CPU or GPU; "": of none.
 
@@ -162,12 +155,12 @@ def _widths(hosts: Sequence[Host], *, engine: float, num_engines: int, ranks: in
     width = int(engine)  # 0: engines share a GPU, which some machine has
     num = num_engines if width else 0
     totals = [host.total for host in hosts]
-    after_all = _after_engines(totals, num=num, width=width)
+    after_all = left_by_engines(totals, num=num, width=width)
     if after_all is None:
         raise ConfigError(_no_machine_fits(totals, num=num, width=width))
     if ranks <= 1:
         return [ranks] if ranks else []
-    free = _after_engines([host.free for host in hosts], num=num, width=width)
+    free = left_by_engines([host.free for host in hosts], num=num, width=width)
     left = free if free is not None and sum(free) >= ranks else after_all  # else it waits for them
     if max(left) >= ranks:
         return [ranks]
@@ -176,30 +169,6 @@ def _widths(hosts: Sequence[Host], *, engine: float, num_engines: int, ranks: in
         here = min(count, ranks - sum(widths))
         widths += [here] if here else []
     return widths
-
-
-def _rest(counts: Sequence[int], totals: Sequence[int], *, num: int, width: int) -> int:
-    """Return how many GPUs are left for ranks beside so many engines; 0: not even for these."""
-    left = _after_engines(counts, num=num, width=width)
-    if not left:
-        return 0
-    whole = sum(here for here, total in zip(left, totals, strict=True) if here == total)
-    return max(whole, *left)
-
-
-def _after_engines(counts: Sequence[int], *, num: int, width: int) -> list[int] | None:
-    """Return what machines have left once each engine stands where it leaves least; None: nowhere.
-
-    >>> _after_engines([8, 8], num=3, width=2)
-    [2, 8]
-    """
-    left = list(counts)
-    for _ in range(num):
-        fitting = [place for place, count in enumerate(left) if count >= width]
-        if not fitting:
-            return None
-        left[min(fitting, key=lambda place: left[place])] -= width
-    return left
 
 
 def _no_machine_fits(totals: Sequence[int], *, num: int, width: int) -> str:
@@ -256,7 +225,9 @@ def gpu_shares(
     own = 0 if config.mode == "train" else num_engines
     others = num_engines if config.mode == "train" and config.is_standalone else 0
     width = rollout.tensor_parallel_size
-    has_ranks = _may_have_ranks(config, manager)
+    has_ranks = config.has_trainer and KINDS["trainer"].can(
+        manager.find("trainer", config.trainer.trainer_type), "ranks"
+    )
     apart = 0 if config.is_colocated else own  # engines that have GPUs of their own
     found = ranks_left(hosts, own=apart, width=width, others=others) if has_ranks else 1
     shares = shares_of(
@@ -323,13 +294,6 @@ def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> s
         f"engine, number formats and engine_num are those of a machine without GPUs. Start the run "
         f"on a machine that has GPUs; if this is meant, set {_GPUS}: 0."
     )
-
-
-def _may_have_ranks(config: Config, manager: PluginManager) -> bool:
-    if not config.has_trainer:
-        return False
-    component = manager.find("trainer", config.trainer.trainer_type)
-    return KINDS["trainer"].can(component, "ranks")
 
 
 def shares_of(

@@ -14,7 +14,7 @@ import ray
 
 from trinity.errors import ConfigError, WorkerLostError
 from trinity.runtime.assembly import needs_one_machine
-from trinity.runtime.ray.gpu_allocation import Host, may_ever_fit, short_of
+from trinity.runtime.ray.gpu_allocation import Host, short_of
 from trinity.runtime.ray.ray_processes import check_ray
 
 if TYPE_CHECKING:
@@ -130,10 +130,9 @@ class Placement:
             return ""
         hosts = hosts_of_cluster()
         for group in waiting:
-            if not may_ever_fit(group, hosts=hosts):
-                raise WorkerLostError(
-                    next(iter(group.places)), cause=_gone_line(group, hosts=hosts)
-                )
+            if short_of([group], hosts=hosts):
+                cause = _gone_line(group, hosts=hosts)
+                raise WorkerLostError(next(iter(group.places)), cause=cause)
         return lack_line(waiting, hosts=hosts)
 
     def close(self) -> None:

@@ -1,0 +1,98 @@
+"""``--local`` is planned, resolved and checked for what one process uses: one GPU of several."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from trinity.common.config import Machine, check, load_config, prepared_stages, resolve
+from trinity.common.config.memory import known_shape
+from trinity.common.config.parts import NamedParts
+from trinity.common.config.preparation import in_one_process
+from trinity.common.config.resolve_gpus import num_ranks, trainer_memory
+from trinity.errors import ConfigError
+from trinity.runtime.run import run
+
+EIGHT = Machine(
+    num_gpus=8, has_bf16=True, gpu_bytes=80 * 10**9, model=known_shape("Qwen/Qwen2.5-1.5B")
+)
+LENGTHS = ("model.max_model_len=5120", "model.max_response_tokens=4096")
+ENGINE = "explorer.rollout_model"
+
+
+@pytest.fixture
+def alone(a_run):
+    """Return a function that resolves a small file for one process, and gives its machine, too."""
+
+    def make(*settings: str, machine: Machine = EIGHT):
+        given = load_config(a_run(), overrides=(*LENGTHS, *settings))
+        config, machine = in_one_process(given, machine)
+        return resolve(config, machine), machine
+
+    return make
+
+
+def test_a_local_run_is_resolved_for_one_gpu_of_eight(alone) -> None:
+    """1.5B: 12 bytes a parameter at rest, 2 of a reference, and the engine has the rest."""
+    config, machine = alone()
+    plan = trainer_memory(config, machine, NamedParts(None))
+
+    assert machine.num_gpus == config.explorer.rollout_model.engine_num == plan.num_ranks == 1
+    assert config.trainer.trainer_strategy == "ddp"
+    assert config.trainer.gradient_checkpointing
+    assert config.explorer.rollout_model.gpu_memory_utilization > 0.4
+    assert plan.at_rest == 14 * EIGHT.model.parameters
+    assert [one for one in check(config, machine) if one.severity == "error"] == []
+
+
+def test_a_local_run_that_fits_eight_gpus_alone_is_refused(a_run, monkeypatch) -> None:
+    """7B needs 26 GB on each of 4 GPUs, and more than 106 GB on one."""
+    large = replace(EIGHT, model=known_shape("Qwen/Qwen2.5-7B"))
+    monkeypatch.setattr("trinity.common.config.preparation.probe", lambda model_path: large)
+    config = load_config(a_run(), overrides=LENGTHS)
+
+    (stage,) = prepared_stages(config)
+    with pytest.raises(ConfigError, match=r"a train step needs 1\d\d GB on 1 GPU \(computed\)"):
+        run(config, local=True)
+
+    assert stage.trainer.trainer_strategy == "fsdp2"
+
+
+def test_a_local_run_uses_one_gpu_whatever_the_cluster_is_asked_for(alone) -> None:
+    config, machine = alone("cluster.node_num=2", "cluster.gpu_per_node=8")
+
+    assert (config.cluster.node_num, config.cluster.gpu_per_node) == (1, 1)
+    assert num_ranks(config, machine) == config.explorer.rollout_model.engine_num == 1
+    assert [one for one in check(config, machine) if one.severity == "error"] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (f"{ENGINE}.engine_num=2", "2 engines x 1 GPUs need 2 GPUs; --local uses 1. Decrease it"),
+        ("trainer.num_ranks=2", "2 trainer ranks need 3 GPUs; --local uses 1. Use 1 or fewer."),
+        (f"{ENGINE}.tensor_parallel_size=2", "need 3 GPUs; --local uses 2."),
+    ],
+)
+def test_more_than_a_local_run_has_is_refused_and_the_option_is_named(alone, setting, said) -> None:
+    config, machine = alone(setting)
+
+    (found,) = [str(one) for one in check(config, machine) if "GPUs" in one.message]
+    assert said in found
+
+
+def test_an_engine_that_spreads_keeps_its_gpus_in_one_process(alone) -> None:
+    """No trainer: one that trains beside another file's wide engine is still one rank."""
+    config, machine = alone("mode=explore", f"{ENGINE}.tensor_parallel_size=4")
+    trains, wide = alone("mode=train", f"{ENGINE}.tensor_parallel_size=4")
+
+    assert machine.num_gpus == 4
+    assert config.explorer.rollout_model.engine_num == 1
+    assert num_ranks(trains, wide) == 1
+
+
+def test_without_gpus_a_local_run_says_what_was_asked_for(alone) -> None:
+    config, machine = alone("cluster.gpu_per_node=8", machine=Machine())
+
+    assert machine.num_gpus == 0
+    assert any("requested GPUs (cluster.gpu_per_node), found none" in one for one in config.notes)
