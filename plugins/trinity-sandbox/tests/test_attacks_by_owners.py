@@ -73,12 +73,14 @@ def kept(file: Path) -> tuple[object, ...]:
 )
 def test_how_another_process_runs_stays(sandbox, attack):
     with subprocess.Popen(["sleep", "60"]) as other:
-        before = ways(other.pid)
+        try:
+            before = ways(other.pid)
 
-        refused(sandbox, f"{SYSTEM_CALLS}PID = {other.pid}\n{attack}\nprint('through')")
+            refused(sandbox, f"{SYSTEM_CALLS}PID = {other.pid}\n{attack}\nprint('through')")
 
-        assert ways(other.pid) == before
-        other.kill()
+            assert ways(other.pid) == before
+        finally:
+            other.kill()
 
 
 def ways(pid: int) -> tuple[object, ...]:

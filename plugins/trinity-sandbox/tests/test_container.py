@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -118,6 +119,15 @@ def test_a_container_is_removed_by_its_name_however_it_ends(client, run, limits,
 
     assert outcome.reason == reason
     assert removed(calls())
+
+
+def test_folders_deeper_than_python_recurses_are_given_to_the_next_command(client):
+    client()
+    nest = "import os\nfor _ in range(1200):\n    os.mkdir('d')\n    os.chdir('d')"
+    with ContainerSandbox().open() as session:
+        subprocess.run([sys.executable, "-c", nest], cwd=session.folder, check=True)
+
+        assert session.run(["python3"]).exit == 0
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from trinity.errors import ConfigError, EnvError
 
 from trinity_sandbox.base import Sandbox, Session
 from trinity_sandbox.supervise import Ended, run_client
+from trinity_sandbox.trees import give_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,11 +144,8 @@ def _user() -> tuple[int, int]:
 
 def _give(folder: Path) -> None:
     """Let commands write the folder, where root made it."""
-    if os.getuid():
-        return
-    for where, folders, names in os.walk(folder):
-        for path in (where, *(os.path.join(where, name) for name in (*folders, *names))):
-            os.chown(path, *_user(), follow_symlinks=False)
+    if not os.getuid():
+        give_tree(folder, *_user())
 
 
 def client_environment() -> Mapping[str, str]:

@@ -125,10 +125,7 @@ def _trees() -> ModuleType:
 
 
 def _become(uid: int, owned: str, trees: ModuleType) -> None:
-    os.chown(owned, uid, uid)
-    for step, at, name in trees.walk(owned):
-        if step != trees.LEAVE:
-            os.chown(name, uid, uid, dir_fd=at, follow_symlinks=False)
+    trees.give_tree(owned, uid, uid)
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)

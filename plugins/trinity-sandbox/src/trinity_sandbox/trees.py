@@ -15,7 +15,7 @@ TYPE_CHECKING = False  # as in the launcher
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-__all__ = ["ENTER", "FILE", "LEAVE", "empty_tree", "remove_tree", "walk"]
+__all__ = ["ENTER", "FILE", "LEAVE", "empty_tree", "give_tree", "remove_tree", "walk"]
 
 FILE, ENTER, LEAVE = "file", "enter", "leave"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -126,6 +126,18 @@ def empty_tree(top: str | os.PathLike[str]) -> None:
             failure = failure or error
     if failure is not None:
         raise failure
+
+
+def give_tree(top: str | os.PathLike[str], uid: int, gid: int) -> None:
+    """Make a user and a group own a folder and all that it holds; links themselves, too.
+
+    Raises:
+        OSError: this user may not.
+    """
+    os.chown(top, uid, gid)
+    for step, at, name in walk(top):
+        if step != LEAVE:
+            os.chown(name, uid, gid, dir_fd=at, follow_symlinks=False)
 
 
 def remove_tree(top: str | os.PathLike[str]) -> None:
