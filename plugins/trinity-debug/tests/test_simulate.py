@@ -397,3 +397,17 @@ def test_on_several_machines_a_split_has_ranks_on_whole_ones(planned) -> None:
     assert "fixed, sync_offset 0 | 8 + 16 GPUs |" in said
     assert "| 6 + 16 GPUs |" in said
     assert "| 6 + 18 GPUs |" not in said
+
+
+def test_the_plan_says_for_which_length_it_is_and_where_that_is_from(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    file = tmp_path / "run.yaml"
+    file.write_text(YAML)
+    model = ["--set", "model.max_prompt_tokens=null", "--set", "model.model_path="]
+    unknown, known = (
+        CliRunner().invoke(app, ["plan", str(file), "--gpus", "8", *model[:-1], model[-1] + name])
+        for name in ("nobody/nothing", "Qwen/Qwen2.5-7B-Instruct")
+    )
+
+    assert "model.max_model_len = 2048  # default" in unknown.output
+    assert "model.max_model_len = 32768  # the model's config.json" in known.output

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
 
 _FOLLOWS_GPUS = (
+    "model.max_model_len",  # what memory depends on; a guess where the model is not known
     "explorer.rollout_model.engine_type",
     "explorer.rollout_model.engine_num",
     "explorer.rollout_model.dtype",
