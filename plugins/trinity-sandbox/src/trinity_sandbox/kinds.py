@@ -49,8 +49,9 @@ class LimitsSandbox(Sandbox):
 class LandlockSandbox(Sandbox):
     """Landlock, a filter of system calls, and limits: needs Linux 6.12, and no program.
 
-    A command reads the system's programs and what it is given, writes its folder alone, opens no
-    socket, and sends no signal outside. ``/tmp`` is its folder's ``tmp``.
+    A command reads the system's programs and what it is given, writes its folder alone, changes no
+    file's mode, owner or times, opens no socket, and sends no signal outside. ``/tmp`` is its
+    folder's ``tmp``.
     """
 
     name: ClassVar[str] = "landlock"
