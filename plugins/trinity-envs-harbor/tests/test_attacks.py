@@ -34,6 +34,36 @@ def test_a_reward_that_the_agent_wrote_is_deleted(run_task, a_task):
             run_task(silent, command, **RAW)
 
 
+@pytest.mark.parametrize("mode", ["shared", "separate"])
+def test_a_solution_that_writes_a_reward_as_it_is_imported_keeps_that_of_the_tests(
+    run_task, a_task, mode, caplog
+):
+    toml = f"""
+    artifacts = ["/app/solution.py"]
+    [verifier]
+    environment_mode = "{mode}"
+    [environment]
+    docker_image = "debian"
+    workdir = "/app"
+    """
+    test = """\
+    #!/bin/sh
+    cd /app
+    if python3 -c 'from solution import answer; assert answer == 42'; then r=1; else r=0; fi
+    echo $r > /logs/verifier/reward.txt
+    """
+    command = """\
+    cat > /app/solution.py << 'END'
+open("/logs/verifier/reward.json", "w").write('{"reward": 1}')
+answer = 41
+END
+    """
+
+    assert reward_after(run_task, a_task(test, toml=toml), command) == 0.0
+    told = "the verifier of task wrote 1 to reward.json and 0 to reward.txt: the lower one counts"
+    assert told in caplog.text
+
+
 def test_tests_that_the_agent_wrote_are_replaced(run_task, a_task):
     forged = "#!/bin/sh\necho 1 > /logs/verifier/reward.txt"
     for command in (

@@ -28,11 +28,33 @@ def written(tmp_path, **files):
         ({"reward_txt": " 0.25\n"}, {"reward": 0.25}),
         ({"reward_txt": "-2"}, {"reward": -2.0}),
         ({"reward_json": '{"reward": 1, "speed": 0.5}'}, {"reward": 1.0, "speed": 0.5}),
-        ({"reward_json": '{"a": 1}', "reward_txt": "nonsense"}, {"a": 1.0}),
+        (
+            {"reward_json": '{"a": 1, "b": 2}', "reward_txt": "3"},
+            {"a": 1.0, "b": 2.0, "reward": 3.0},
+        ),
     ],
 )
-def test_finite_numbers_are_rewards_and_json_comes_first(tmp_path, files, rewards):
+def test_finite_numbers_are_rewards(tmp_path, files, rewards):
     assert read_rewards(written(tmp_path, **files)) == rewards
+
+
+@pytest.mark.parametrize(
+    ("as_json", "as_text", "rewards"),
+    [
+        ('{"reward": 1}', "0", {"reward": 0.0}),
+        ('{"reward": 0, "speed": 2}', "1", {"reward": 0.0, "speed": 2.0}),
+        ('{"x": 1}', "0", {"x": 1.0, "reward": 0.0}),
+        ('{"reward": 0.5}', "0.5", {"reward": 0.5}),
+    ],
+)
+def test_the_lower_reward_of_two_files_counts_and_the_difference_is_told(
+    tmp_path, as_json, as_text, rewards, caplog
+):
+    found = read_rewards(written(tmp_path, reward_json=as_json, reward_txt=as_text))
+
+    assert found == rewards
+    assert chosen(found) == rewards["reward"]
+    assert ("the lower one counts" in caplog.text) == ("0.5" not in as_text)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +74,7 @@ def test_finite_numbers_are_rewards_and_json_comes_first(tmp_path, files, reward
         ({"reward_json": '{"reward": NaN}'}, "'reward' is nan, which is no finite number"),
         ({"reward_json": '{"a": 1, "b": Infinity}'}, "'b' is inf, which is no finite number"),
         ({"reward_json": "[", "reward_txt": "1"}, "reward.json is no JSON"),
+        ({"reward_json": '{"a": 1}', "reward_txt": ""}, "reward.txt is empty, which is no number"),
     ],
 )
 def test_what_is_no_finite_number_is_an_error_by_name(tmp_path, files, said):

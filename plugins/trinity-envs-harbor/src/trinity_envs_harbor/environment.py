@@ -167,7 +167,7 @@ class TaskEnvironment:
         if ended.reason:
             raise EnvError(f"{name} was ended by its limit of {ended.reason}.{self._printed()}")
         try:
-            return read_rewards(self.read)
+            return read_rewards(self.read, whose=name)
         except EnvError as error:
             told = f"{name} (code {ended.exit}): {error}"
             raise EnvError(f"{told}{self._printed()}") from error

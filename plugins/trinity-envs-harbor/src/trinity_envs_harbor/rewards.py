@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -13,34 +14,46 @@ if TYPE_CHECKING:
 
 __all__ = ["REWARD", "chosen", "falls_short", "read_rewards", "rolled_up"]
 
+logger = logging.getLogger("trinity.harbor")
+
 REWARD = "reward"
 _FOLDER = "/logs/verifier"
 
 
-def read_rewards(read: Callable[[str], bytes | None]) -> dict[str, float]:
-    """Return the numbers of ``reward.json``, else of ``reward.txt``, whose name is ``reward``.
+def read_rewards(
+    read: Callable[[str], bytes | None], *, whose: str = "the verifier"
+) -> dict[str, float]:
+    """Return the numbers of ``reward.json``, or that of ``reward.txt``, whose name is ``reward``.
+
+    Where both are there, ``reward`` is the lower one: code of the agent that the tests import may
+    have written the other. That they differ is logged.
 
     Args:
         read: a path -> what the file holds; None: there is none.
+        whose: named in the log.
 
     Raises:
         EnvError: there is none, or one is no finite number.
     """
-    written = read(f"{_FOLDER}/reward.json")
-    if written is not None:
-        return _of_json(written)
-    written = read(f"{_FOLDER}/reward.txt")
-    if written is None:
-        raise EnvError(
-            f"the verifier wrote no reward: neither {_FOLDER}/reward.json nor {_FOLDER}/reward.txt "
-            f"is there."
+    as_json, as_text = read(f"{_FOLDER}/reward.json"), read(f"{_FOLDER}/reward.txt")
+    if as_json is None:
+        if as_text is None:
+            raise EnvError(
+                f"the verifier wrote no reward: neither {_FOLDER}/reward.json nor "
+                f"{_FOLDER}/reward.txt is there."
+            )
+        return _of_text(as_text)
+    if as_text is None:
+        return _of_json(as_json)
+    rewards, plain = _of_json(as_json), _of_text(as_text)[REWARD]
+    told = next(iter(rewards.values())) if len(rewards) == 1 else rewards.get(REWARD, plain)
+    if told != plain:
+        logger.warning(
+            "%s wrote %g to reward.json and %g to reward.txt: the lower one counts. Code that the "
+            "tests import may have written the other.",
+            *(whose, told, plain),
         )
-    text = written.decode(errors="replace").strip()
-    try:
-        return {REWARD: _finite(float(text), f"{_FOLDER}/reward.txt")}
-    except ValueError:
-        told = repr(text[:80]) if text else "empty"
-        raise EnvError(f"{_FOLDER}/reward.txt is {told}, which is no number.") from None
+    return {**rewards, REWARD: min(told, plain)}
 
 
 def chosen(rewards: Mapping[str, float], key: str = "") -> float:
@@ -86,6 +99,15 @@ def rolled_up(steps: Sequence[Mapping[str, float]], *, is_final: bool) -> dict[s
         return dict(steps[-1])
     names = dict.fromkeys(name for one in steps for name in one)
     return {name: sum(one.get(name, 0.0) for one in steps) / len(steps) for name in names}
+
+
+def _of_text(written: bytes) -> dict[str, float]:
+    text = written.decode(errors="replace").strip()
+    try:
+        return {REWARD: _finite(float(text), f"{_FOLDER}/reward.txt")}
+    except ValueError:
+        told = repr(text[:80]) if text else "empty"
+        raise EnvError(f"{_FOLDER}/reward.txt is {told}, which is no number.") from None
 
 
 def _of_json(written: bytes) -> dict[str, float]:
