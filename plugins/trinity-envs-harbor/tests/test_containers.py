@@ -107,6 +107,22 @@ def test_the_agent_is_the_user_of_the_task_and_so_is_the_verifier(run_task, a_ta
 
 
 @needs_containers
+@pytest.mark.parametrize("path", ["/app/greeting.txt", "/app/out/greeting.txt"])
+def test_a_link_to_the_tests_is_not_handed_over(run_task, a_task, path):
+    test = f"""\
+    #!/bin/sh
+    cmp {path} /tests/test.sh && r=1 || r=0
+    echo $r > /logs/verifier/reward.txt
+    """
+    toml = TOML.format(mode="separate").replace('"]', '", "/app/out"]', 1)
+    folder = a_task(test, toml=toml, environment__Dockerfile=DOCKERFILE)
+    command = f"mkdir /app/out; ln -s /tests/test.sh {path}"
+    [experience], _ = run_task(folder, command, action="raw", max_env_steps=1, **RUN)
+
+    assert experience.reward == 0.0
+
+
+@needs_containers
 def test_nothing_of_the_agent_runs_while_the_tests_do(run_task, a_task):
     test = """\
     #!/bin/sh

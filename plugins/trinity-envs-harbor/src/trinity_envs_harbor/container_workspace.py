@@ -23,6 +23,7 @@ from trinity_sandbox.container import LABEL, client_environment
 from trinity_sandbox.supervise import Ended, run_client
 
 from trinity_envs_harbor.containers import packed_file, packed_folder, unpacked_file
+from trinity_envs_harbor.links import warn_links, without_links_out
 from trinity_envs_harbor.workspace import warn_left_out
 
 if TYPE_CHECKING:
@@ -206,18 +207,21 @@ class ContainerWorkspace:
         """Copy files and folders that are there; nothing of them is written to this machine."""
         assert isinstance(other, ContainerWorkspace)
         most_mb = min(self._prepared.task.storage_mb, _MOST_ARTIFACTS_MB)
-        left = most_mb << 20
+        left, out = most_mb << 20, list[str]()
         for path in paths:
             limits = Limits(wall_s=600.0, output_bytes=left)
             ended = self._client_run(["cp", f"{self._name}:{path}", "-"], limits=limits)
             if ended.reason:
                 warn_left_out(self._prepared.task.name, path, most_mb)
-                return
+                break
             if not ended.exit:
                 left -= len(ended.stdout)
                 above = posixpath.dirname(path.rstrip("/")) or "/"
+                packed, links = without_links_out(ended.stdout, above, path)
+                out += links
                 other._shell(f"mkdir -p {shlex.quote(above)}")
-                other._unpack(ended.stdout, above)
+                other._unpack(packed, above)
+        warn_links(self._prepared.task.name, out)
 
     def stop(self) -> None:
         """End the command that runs, and each one that comes."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from trinity.errors import EnvError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = [
     "copied_inside",
@@ -48,18 +48,26 @@ def empty_folder(root: Path, path: str) -> Path:
     return folder
 
 
-def copied_inside(source: Path, root: Path, path: str) -> None:
+def copied_inside(
+    source: Path, root: Path, path: str, *, keeps: Callable[[Path], bool] = Path.is_symlink
+) -> None:
     """Copy a file, or what a folder holds, to a path below a root; links stay links.
 
     What stands in the way is replaced. Devices, sockets and pipes are left out.
+
+    Args:
+        source: the file or folder.
+        root: where ``/`` is.
+        path: below it.
+        keeps: whether a link is copied; all are.
     """
     parts = plain_parts(path)
     is_folder = _is_folder(source)
     target = _folder_at(root, parts if is_folder else parts[:-1])
     if is_folder:
-        _merge(source, target)
+        _merge(source, target, keeps)
     elif parts:
-        _copy(source, target / parts[-1])
+        _copy(source, target / parts[-1], keeps)
 
 
 def _folder_at(root: Path, parts: Iterable[str]) -> Path:
@@ -75,19 +83,19 @@ def _folder_at(root: Path, parts: Iterable[str]) -> Path:
     return folder
 
 
-def _merge(source: Path, target: Path) -> None:
+def _merge(source: Path, target: Path, keeps: Callable[[Path], bool]) -> None:
     for entry in sorted(source.iterdir()):
         below = target / entry.name
         if _is_folder(entry):
-            _merge(entry, _folder_at(target, [entry.name]))
+            _merge(entry, _folder_at(target, [entry.name]), keeps)
             below.chmod(stat.S_IMODE(entry.stat().st_mode) | 0o700)
         else:
-            _copy(entry, below)
+            _copy(entry, below, keeps)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, keeps: Callable[[Path], bool]) -> None:
     mode = source.lstat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+    if not (stat.S_ISREG(mode) or (stat.S_ISLNK(mode) and keeps(source))):
         return
     _remove(target)
     shutil.copy2(source, target, follow_symlinks=False)

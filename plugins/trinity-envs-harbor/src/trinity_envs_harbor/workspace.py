@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from trinity_sandbox.disk import bytes_in
 
+from trinity_envs_harbor.links import leads_out, warn_links
 from trinity_envs_harbor.safe_files import (
     copied_inside,
     empty_folder,
@@ -20,7 +22,7 @@ from trinity_envs_harbor.safe_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -100,7 +102,10 @@ class Workspace(Protocol):
         """Give a new one of the same task, which is stopped with this one."""
 
     def hand_over(self, paths: Sequence[str], other: Workspace) -> None:
-        """Copy files and folders that are there to another one, as much as the task's storage."""
+        """Copy files and folders that are there to another one, as much as the task's storage.
+
+        Links that lead out of what is copied are left out.
+        """
 
     def stop(self) -> None:
         """End the command that runs, and each one that comes; from any thread."""
@@ -174,7 +179,8 @@ class SandboxWorkspace:
 
     def hand_over(self, paths: Sequence[str], other: Workspace) -> None:
         """Copy files and folders that are there; links are copied as links."""
-        left = self._prepared.task.storage_mb << 20
+        assert isinstance(other, SandboxWorkspace)
+        left, out = self._prepared.task.storage_mb << 20, list[str]()
         for path in paths:
             source = _unlinked(self._session.folder, path)
             if source is None:
@@ -182,9 +188,21 @@ class SandboxWorkspace:
             left -= size_with_holes(source)
             if left < 0:  # files with holes, or with many names, take little before they are copied
                 warn_left_out(self._prepared.task.name, path, self._prepared.task.storage_mb)
-                return
-            assert isinstance(other, SandboxWorkspace)
-            copied_inside(source, other._session.folder, path)
+                break
+            copied_inside(source, other._session.folder, path, keeps=self._keeps(path, out))
+        warn_links(self._prepared.task.name, out)
+
+    def _keeps(self, artifact: str, out: list[str]) -> Callable[[Path], bool]:
+        """Return what says whether a link is handed over; the paths of others are noted."""
+
+        def keeps(link: Path) -> bool:
+            at = f"/{link.relative_to(self._session.folder)}"
+            if not leads_out(at, os.readlink(link), artifact):
+                return True
+            out.append(at)
+            return False
+
+        return keeps
 
     def stop(self) -> None:
         """End the command that runs."""
