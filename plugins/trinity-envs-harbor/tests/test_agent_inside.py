@@ -132,6 +132,33 @@ def test_nothing_but_the_model_is_reached(run_task, a_task, agent):
     assert experience.reward == 1.0
 
 
+def test_many_requests_at_once_are_answered_and_so_is_the_next(run_task, a_task, agent):
+    source = """
+    from http.client import HTTPConnection
+    url = os.environ["OPENAI_BASE_URL"]
+    host, _, path = url.removeprefix("http://").partition("/")
+    body = {"model": os.environ["TRINITY_MODEL"], "messages": [{"role": "user", "content": "hi"}]}
+    headers = {
+        "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
+        "Content-Type": "application/json",
+    }
+    open_ones = [HTTPConnection(host, timeout=20) for _ in range(NUM)]
+    for one in open_ones:
+        one.request("POST", f"/{path}/chat/completions", json.dumps(body), headers)
+    answered = 0
+    for one in open_ones:
+        answered += one.getresponse().status == 200
+        one.close()
+    ask("again")
+    open("/app/greeting.txt", "w").write("hello" if answered == NUM else str(answered))
+    """.replace("NUM", "100")
+    answers = ["hi"] * 101
+    experiences, _ = run_task(a_task(), *answers, command=agent(source))
+
+    assert experiences[0].reward == 1.0
+    assert experiences[-1].metrics["agent/calls"] == 101.0
+
+
 def test_a_key_of_another_run_opens_nothing(run_task, a_task, agent):
     source = """
     import urllib.error

@@ -34,6 +34,7 @@ def limits_of(task: HarborTask, timeout_s: float) -> Limits:
         wall_s=timeout_s,
         memory_bytes=task.memory_mb << 20,
         processes=256,
+        open_files=256,
         file_bytes=storage,
         output_bytes=4 << 20,
         disk_bytes=storage,

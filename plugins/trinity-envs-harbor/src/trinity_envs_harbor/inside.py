@@ -6,25 +6,29 @@ alone.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import resource
 import socket
 import sys
-import threading
+from contextlib import suppress
 
 __all__ = ["main"]
 
 _CHUNK = 1 << 16
+_MOST_CONNECTIONS = 64  # that lead on at one time, as in forward.py; further ones wait
+_OWN_FILES = 16  # that the child has open beside two for each connection
+_RETRIES_AFTER_S = 0.05
 
 
 def main(port: int, target: str, command: list[str]) -> None:
     """Never returns: it becomes the command; a child forwards until the sandbox ends."""
     listening = socket.create_server(("127.0.0.1", port), backlog=64)
     if os.fork() == 0:
+        nothing = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
-            os.close(number)
-        while True:
-            client, _ = listening.accept()
-            threading.Thread(target=_lead, args=(client, target), daemon=True).start()
+            os.dup2(nothing, number)
+        asyncio.run(_forward(listening, target))
     listening.close()
     try:
         os.execvp(command[0], command)
@@ -33,25 +37,53 @@ def main(port: int, target: str, command: list[str]) -> None:
         os._exit(127)
 
 
-def _lead(client: socket.socket, target: str) -> None:
-    with client, socket.socket(socket.AF_UNIX) as there:
+async def _forward(listening: socket.socket, target: str) -> None:
+    """Accept without end, as many at one time as there are descriptors for."""
+    listening.settimeout(0)
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = asyncio.Semaphore(max(1, min(_MOST_CONNECTIONS, (files - _OWN_FILES) // 2)))
+    leading: set[asyncio.Task[None]] = set()  # the loop itself holds tasks weakly
+    while True:
+        await free.acquire()
         try:
-            there.connect(target)
-        except OSError:
-            return  # the run is over: the client sees its connection end
-        back = threading.Thread(target=_pump, args=(there, client), daemon=True)
-        back.start()
-        _pump(client, there)
-        back.join()
+            client, _ = await asyncio.get_running_loop().sock_accept(listening)
+        except OSError:  # the sandbox has no descriptor or memory left just now
+            free.release()
+            await asyncio.sleep(_RETRIES_AFTER_S)
+            continue
+        task = asyncio.create_task(_lead(client, target))
+        leading.add(task)
+        task.add_done_callback(leading.discard)
+        task.add_done_callback(lambda _: free.release())
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+async def _lead(client: socket.socket, target: str) -> None:
+    reader, writer = await asyncio.open_connection(sock=client)
     try:
-        while part := source.recv(_CHUNK):
-            target.sendall(part)
-        target.shutdown(socket.SHUT_WR)
+        there, back = await asyncio.open_unix_connection(target)
+        try:
+            await asyncio.gather(_pumped(reader, back), _pumped(there, writer))
+        finally:
+            await _closed(back)
     except OSError:
-        return  # one side is gone
+        return  # the run is over, or one side is gone: the client sees its connection end
+    finally:
+        await _closed(writer)
+
+
+async def _pumped(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while part := await source.read(_CHUNK):
+        target.write(part)
+        await target.drain()
+    with suppress(OSError):
+        target.write_eof()
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """Close a socket, and wait until its descriptor is free."""
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class Limits:
         wall_s: seconds until all processes are ended.
         memory_bytes: address space of each process, and resident memory of all of them together.
         processes: processes and threads at one time.
+        open_files: descriptors of each process.
         file_bytes: of each file that is written.
         tmp_bytes: of ``/tmp``, where the sandbox has one of its own.
         output_bytes: of stdout and of stderr.
@@ -53,6 +54,7 @@ class Limits:
     wall_s: float = 15.0
     memory_bytes: int = 512 << 20
     processes: int = 32
+    open_files: int = 64
     file_bytes: int = 16 << 20
     tmp_bytes: int = 64 << 20
     output_bytes: int = 1 << 20

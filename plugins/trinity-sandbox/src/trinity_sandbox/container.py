@@ -121,7 +121,14 @@ def _limits(session: Session) -> list[str]:
         *("--pids-limit", str(limits.processes + 2), "--cpus", "1"),  # sh and timeout
         *("--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)),
         *("--ulimit", f"cpu={cpu}:{cpu + 1}", "--ulimit", f"fsize={limits.file_bytes}"),
-        *("--ulimit", "nofile=64", "--ulimit", "core=0", "--shm-size", str(limits.tmp_bytes)),
+        *(
+            "--ulimit",
+            f"nofile={limits.open_files}",
+            "--ulimit",
+            "core=0",
+            "--shm-size",
+            str(limits.tmp_bytes),
+        ),
         *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={limits.tmp_bytes},mode=1777"),
     ]
 

@@ -79,7 +79,7 @@ def _limit(limits: dict[str, Any]) -> None:
         (resource.RLIMIT_CPU, cpu, cpu + 1),
         (resource.RLIMIT_AS, limits["memory_bytes"], limits["memory_bytes"]),
         (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
-        (resource.RLIMIT_NOFILE, 64, 64),
+        (resource.RLIMIT_NOFILE, limits["open_files"], limits["open_files"]),
         (resource.RLIMIT_CORE, 0, 0),
     ):
         resource.setrlimit(which, (soft, hard))
