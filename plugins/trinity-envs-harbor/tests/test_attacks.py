@@ -224,3 +224,26 @@ def test_folders_that_cannot_be_entered_do_not_outlive_the_rollout(
     assert reward_after(run_task, a_task(), command) == 0.0
     left = [path.name for path in (tmp_path / "tmp").iterdir()]
     assert [name for name in left if name.startswith("trinity-sandbox-")] == []
+
+
+@pytest.mark.parametrize("mode", ["shared", "separate"])
+@pytest.mark.parametrize("where", ["/app", "/logs/artifacts", "/logs/verifier"])
+def test_folders_nested_without_end_neither_fail_the_rollout_nor_outlive_it(
+    run_task, a_task, tmp_path, monkeypatch, mode, where
+):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    toml = f"""
+    artifacts = ["/app"]
+    [verifier]
+    environment_mode = "{mode}"
+    [environment]
+    docker_image = "debian"
+    workdir = "/app"
+    """
+    nests = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1200)]"
+    command = f'cd {where}; python3 -c "{nests}"'
+
+    assert reward_after(run_task, a_task(toml=toml), command) == 0.0
+    left = [path.name for path in (tmp_path / "tmp").iterdir()]
+    assert [name for name in left if name.startswith("trinity-sandbox-")] == []

@@ -5,6 +5,7 @@ All of its processes have ended before, so that nothing changes in between.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import stat
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trinity.errors import EnvError
+from trinity_sandbox.trees import FILE, LEAVE, remove_tree, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = [
+    "MOST_FOLDERS",
     "copied_inside",
     "empty_folder",
     "opened_up",
@@ -26,6 +29,8 @@ __all__ = [
     "written_inside",
 ]
 
+MOST_FOLDERS = 100  # one in the other, of an artifact: a copy recurses
+_LONGEST_PATH = 2000  # bytes, of a folder in an artifact: the kernel takes 4,096 in all
 _MOST_BYTES = 1 << 20  # of a file that is read
 
 
@@ -145,20 +150,33 @@ def opened_up(path: Path) -> None:
     if path.is_symlink():
         return
     path.chmod(stat.S_IMODE(path.stat().st_mode) | (0o700 if path.is_dir() else 0o400))
-    for folder, folders, files in os.walk(path):
-        for names, mode in ((folders, 0o700), (files, 0o400)):
-            for below in (Path(folder, name) for name in names):
-                if not below.is_symlink():
-                    below.chmod(stat.S_IMODE(below.stat().st_mode) | mode)
+    if not path.is_dir():
+        return
+    for step, at, name in walk(path, opens=os.R_OK | os.W_OK | os.X_OK):
+        if step == FILE:
+            mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(name, stat.S_IMODE(mode) | 0o400, dir_fd=at)
 
 
-def size_with_holes(path: Path) -> int:
-    """Return the bytes that copies of a file, or of all files of a folder, take at most."""
+def size_with_holes(path: Path) -> float:
+    """Return the bytes that copies of a file, or of all files of a folder, take at most.
+
+    Infinite: folders are nested deeper than is copied.
+    """
     if not _is_folder(path):
         return path.lstat().st_size
-    return sum(
-        Path(folder, name).lstat().st_size for folder, _, names in os.walk(path) for name in names
-    )
+    size, above = 0, list[int]()
+    for step, at, name in walk(path, opens=os.R_OK | os.X_OK):
+        if step == FILE:
+            size += os.stat(name, dir_fd=at, follow_symlinks=False).st_size
+        elif step == LEAVE:
+            above.pop()
+        else:
+            above.append(len(os.fsencode(name)) + 1)
+            if len(above) > MOST_FOLDERS or sum(above) > _LONGEST_PATH:
+                return math.inf
+    return size
 
 
 def _is_folder(path: Path) -> bool:
@@ -166,8 +184,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _remove(path: Path) -> None:
-    if not _is_folder(path):
+    if _is_folder(path):
+        remove_tree(path)
+    else:
         path.unlink(missing_ok=True)
-        return
-    opened_up(path)
-    shutil.rmtree(path)

@@ -12,6 +12,7 @@ from trinity_sandbox.disk import bytes_in
 
 from trinity_envs_harbor.links import leads_out, warn_links
 from trinity_envs_harbor.safe_files import (
+    MOST_FOLDERS,
     copied_inside,
     empty_folder,
     opened_up,
@@ -180,7 +181,8 @@ class SandboxWorkspace:
     def hand_over(self, paths: Sequence[str], other: Workspace) -> None:
         """Copy files and folders that are there; links are copied as links."""
         assert isinstance(other, SandboxWorkspace)
-        left, out = self._prepared.task.storage_mb << 20, list[str]()
+        left: float = self._prepared.task.storage_mb << 20
+        out: list[str] = []
         for path in paths:
             source = _unlinked(self._session.folder, path)
             if source is None:
@@ -214,8 +216,11 @@ def warn_left_out(name: str, path: str, most_mb: int) -> None:
 
     What the agent did is for the verifier to judge, and no failure of the environment.
     """
-    told = "%s: %s is left out, as the artifacts are larger than %d MB."
-    logger.warning(told, name, path, most_mb)
+    told = (
+        "%s: %s is left out, as the artifacts are larger than %d MB, or have more than %d folders "
+        "one in the other."
+    )
+    logger.warning(told, name, path, most_mb, MOST_FOLDERS)
 
 
 def _unlinked(root: Path, path: str) -> Path | None:
