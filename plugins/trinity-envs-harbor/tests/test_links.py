@@ -109,3 +109,22 @@ def test_links_that_lead_out_are_taken_from_a_tar_and_nothing_else_is_changed():
         "out/c": (tarfile.SYMTYPE, "a", 0),
     }
     assert without_links_out(kept, "/app", "/app/out") == (kept, [])
+
+
+def test_a_file_by_another_name_is_what_a_link_led_to_and_no_artifact():
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("conftest.py"))
+
+    assert without_links_out(packed.getvalue(), "/app", "/app/out") == (b"", ["/app/out"])
+    assert without_links_out(packed.getvalue(), "/app", "/app/conftest.py")[1] == []
+
+
+def test_nothing_is_left_of_a_tar_that_holds_a_link_alone():
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        info = tarfile.TarInfo("out")
+        info.type, info.linkname = tarfile.SYMTYPE, "/tests/expected"
+        tar.addfile(info)
+
+    assert without_links_out(packed.getvalue(), "/app", "/app/out") == (b"", ["/app/out"])

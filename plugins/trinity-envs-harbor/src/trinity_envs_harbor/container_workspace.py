@@ -208,7 +208,7 @@ class ContainerWorkspace:
         assert isinstance(other, ContainerWorkspace)
         most_mb = min(self._prepared.task.storage_mb, _MOST_ARTIFACTS_MB)
         left, out = most_mb << 20, list[str]()
-        for path in paths:
+        for path in map(posixpath.normpath, paths):
             limits = Limits(wall_s=600.0, output_bytes=left)
             ended = self._client_run(["cp", f"{self._name}:{path}", "-"], limits=limits)
             if ended.reason:
@@ -216,11 +216,12 @@ class ContainerWorkspace:
                 break
             if not ended.exit:
                 left -= len(ended.stdout)
-                above = posixpath.dirname(path.rstrip("/")) or "/"
+                above = posixpath.dirname(path) or "/"
                 packed, links = without_links_out(ended.stdout, above, path)
                 out += links
-                other._shell(f"mkdir -p {shlex.quote(above)}")
-                other._unpack(packed, above)
+                if packed:
+                    other._shell(f"mkdir -p {shlex.quote(above)}")
+                    other._unpack(packed, above)
         warn_links(self._prepared.task.name, out)
 
     def stop(self) -> None:
