@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from trinity.common.batch import ExperienceBatch
+from trinity.common.config.model import LoRAConfig
 from trinity.errors import ModelError, TrinityError
 from trinity.trainer import policy
 from trinity.trainer.prefix_tree import one_pack_per_row
@@ -423,17 +424,22 @@ def test_an_embedding_without_an_output_layer_keeps_a_dense_gradient(a_trainer, 
     assert not a_trainer(model_path=model).model.get_input_embeddings().sparse
 
 
-@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    ("tied", "lora", "most"),
+    [(True, None, 10), (False, None, 2), (True, [LoRAConfig(lora_rank=2)], 2)],
+)  # of 32: a third of their logits take as much; a frozen layer has no gradient
 def test_chunks_of_a_tied_output_layer_are_not_smaller_than_its_gradient(
-    a_trainer, ragged, tmp_path, monkeypatch, tied
+    a_trainer, ragged, tmp_path, monkeypatch, tied, lora, most
 ):
     monkeypatch.setitem(policy.MAX_LOGITS, "cpu", 2 * 384)  # two tokens
+    if lora:
+        pytest.importorskip("peft", exc_type=ImportError)
     model = make_tiny_model(tmp_path / "model", vocab=384, hidden=32, tie_embeddings=tied)
-    trainer, sizes = a_trainer(model_path=model), []
+    trainer, sizes = a_trainer(model_path=model, lora=lora), []
     trainer.model.get_output_embeddings().register_forward_hook(
         lambda _, inputs, __: sizes.append(len(inputs[0]))
     )
 
     trainer.train_step(ragged(), step=1)
 
-    assert max(sizes) == (10 if tied else 2)  # a third of 32 tokens' logits take as much
+    assert max(sizes) == most

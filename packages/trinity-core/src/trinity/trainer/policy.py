@@ -73,19 +73,25 @@ class Policy:
         self.precision = precision
         self._head = module.get_output_embeddings()
         self._softcap = getattr(module.config, "final_logit_softcapping", None)
-        most = MAX_LOGITS.get(self.device.type, 2**24)
-        self._chunk_tokens = max(1, most // module.config.vocab_size)
         embedding = module.get_input_embeddings()
-        if self.device.type == "cpu" and embedding.weight is getattr(self._head, "weight", None):
-            embedding.sparse = True  # autograd adds its rows to the output layer's gradient,
-            # of which each chunk makes one: a third of D tokens' logits take as much
-            self._chunk_tokens = max(self._chunk_tokens, embedding.embedding_dim // 3)
+        is_tied = embedding.weight is getattr(self._head, "weight", None)
+        if self.device.type == "cpu" and is_tied and isinstance(embedding, nn.Embedding):
+            embedding.sparse = True  # autograd adds its rows to the output layer's gradient
 
     def states(self, inputs: ModelInputs) -> Tensor:
         """Return ``[N, D]``, the state that each scored token is predicted from."""
         inputs = inputs.to(self.device)
         with self._precision():
             return self.hidden(inputs)[inputs.slots_N]
+
+    @property
+    def _chunk_tokens(self) -> int:
+        """Return how many tokens' logits may exist at once."""
+        most = MAX_LOGITS.get(self.device.type, 2**24) // self.module.config.vocab_size
+        embedding = self.module.get_input_embeddings()
+        if getattr(embedding, "sparse", False) and embedding.weight.requires_grad:
+            most = max(most, embedding.embedding_dim // 3)  # as large as the gradient of each chunk
+        return max(1, most)
 
     def drop_head(self) -> None:
         """Forget the output layer; from now on there are states and no scores."""
