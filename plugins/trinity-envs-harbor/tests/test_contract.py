@@ -58,6 +58,21 @@ def test_the_lower_reward_of_two_files_counts_and_the_difference_is_told(
 
 
 @pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"reward_json": "[", "reward_txt": "1"}, "reward.json is no JSON"),
+        ({"reward_json": '{"reward": 1}', "reward_txt": "x"}, "reward.txt is 'x'"),
+        ({"reward_json": '{"a": 1}', "reward_txt": ""}, "reward.txt is empty"),
+    ],
+)
+def test_of_two_files_one_that_cannot_be_read_is_0_and_no_way_to_a_failed_rollout(
+    tmp_path, caplog, files, told
+) -> None:
+    assert chosen(read_rewards(written(tmp_path, **files))) == 0
+    assert told in caplog.text
+
+
+@pytest.mark.parametrize(
     ("files", "said"),
     [
         ({}, "wrote no reward: neither /logs/verifier/reward.json nor"),
@@ -73,8 +88,6 @@ def test_the_lower_reward_of_two_files_counts_and_the_difference_is_told(
         ({"reward_json": '{"reward": null}'}, "'reward' is None, which is no number"),
         ({"reward_json": '{"reward": NaN}'}, "'reward' is nan, which is no finite number"),
         ({"reward_json": '{"a": 1, "b": Infinity}'}, "'b' is inf, which is no finite number"),
-        ({"reward_json": "[", "reward_txt": "1"}, "reward.json is no JSON"),
-        ({"reward_json": '{"a": 1}', "reward_txt": ""}, "reward.txt is empty, which is no number"),
     ],
 )
 def test_what_is_no_finite_number_is_an_error_by_name(tmp_path, files, said):

@@ -26,14 +26,14 @@ def read_rewards(
     """Return the numbers of ``reward.json``, or that of ``reward.txt``, whose name is ``reward``.
 
     Where both are there, ``reward`` is the lower one: code of the agent that the tests import may
-    have written the other. That they differ is logged.
+    have written the other. One of the two that cannot be read counts as 0. Both is logged.
 
     Args:
         read: a path -> what the file holds; None: there is none.
         whose: named in the log.
 
     Raises:
-        EnvError: there is none, or one is no finite number.
+        EnvError: there is none, or the only one is no finite number.
     """
     as_json, as_text = read(f"{_FOLDER}/reward.json"), read(f"{_FOLDER}/reward.txt")
     if as_json is None:
@@ -45,7 +45,8 @@ def read_rewards(
         return _of_text(as_text)
     if as_text is None:
         return _of_json(as_json)
-    rewards, plain = _of_json(as_json), _of_text(as_text)[REWARD]
+    rewards = _read_or_zero(_of_json, as_json, whose)
+    plain = _read_or_zero(_of_text, as_text, whose)[REWARD]
     told = next(iter(rewards.values())) if len(rewards) == 1 else rewards.get(REWARD, plain)
     if told != plain:
         logger.warning(
@@ -54,6 +55,16 @@ def read_rewards(
             *(whose, told, plain),
         )
     return {**rewards, REWARD: min(told, plain)}
+
+
+def _read_or_zero(
+    read: Callable[[bytes], dict[str, float]], written: bytes, whose: str
+) -> dict[str, float]:
+    try:
+        return read(written)
+    except EnvError as error:
+        logger.warning("%s wrote two reward files, and %s The reward is 0.", whose, error)
+        return {REWARD: 0.0}
 
 
 def chosen(rewards: Mapping[str, float], key: str = "") -> float:
