@@ -20,6 +20,11 @@ from trinity_compat_rft.judging import listed_scores, rating
         ("The answer is \\frac{1}{2}.\nThe answer is correct.", "\\frac{1}{2}", 1.0),
         ("3 + 3 = 6, and the answer is correct.", "6", 1.0),
         ("The answer is x + y. No, the answer is x.", "x", 1.0),
+        ("The answer is x + x.", "2x", 1.0),  # a number in a formula need not be in another
+        ("The answer is x*x.", "x^2", 1.0),
+        ("Of 4 signs the answer is e \\cdot e", "e^2", 1.0),
+        ("The answer is x + x.", "3x", 0.0),
+        ("The answer is 2x. The answer is correct.", "x + x + 0x", 1.0),
         ("12 apples and 30 pears make 42", "#### 42", 1.0),
         ("\\boxed{42}", "12 + 30 = 42\n#### 42", 1.0),
         ("\\boxed{3.14159}", "3.1416", 1.0),  # off by 8e-7 of its size

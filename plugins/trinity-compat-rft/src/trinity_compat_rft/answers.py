@@ -62,19 +62,29 @@ def final_answer(text: str, *, truth: str = "") -> str | None:
 
     Args:
         text: of the response.
-        truth: where it has a number, a stated answer without one is passed over.
+        truth: where it has a number, a stated answer with one goes before those without one, which
+            are passed over where the truth is nothing but a number.
     """
     boxed = boxed_answer(text)
     if boxed is not None:
         return boxed
-    wants_number, end = _NUMBER.search(truth) is not None, len(text)
-    for stated in reversed([*_STATED.finditer(text)]):
-        answer = text[stated.end() : end].partition("\n")[0]
-        if not wants_number or _NUMBER.search(answer):
-            return answer.strip().rstrip(".").strip("$")
-        end = stated.start()
-    numbers = _NUMBER.findall(text)
+    stated, numbers = _stated_answers(text), _NUMBER.findall(text)
+    with_number = [one for one in stated if _NUMBER.search(one)]
+    if with_number and _NUMBER.search(truth):
+        return with_number[-1]
+    if stated and _number(truth) is None:
+        return stated[-1]
     return numbers[-1] if numbers else None
+
+
+def _stated_answers(text: str) -> list[str]:
+    """Return what follows each ``the answer is`` on its line, up to the next one."""
+    found = [*_STATED.finditer(text)]
+    ends = [*[one.start() for one in found], len(text)][1:]
+    lines = [
+        text[one.end() : end].partition("\n")[0] for one, end in zip(found, ends, strict=True)
+    ]
+    return [line.strip().rstrip(".").strip("$") for line in lines]
 
 
 def true_answer(truth: str) -> str:
