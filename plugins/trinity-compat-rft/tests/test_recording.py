@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from trinity.common.workflows.workflow import Status, WorkflowBase, WorkflowWith
 from trinity.errors import WorkflowError
 from trinity.runtime.record.result import RunStatus
 from trinity_serve.endpoint.server import EndpointHost
+from trinity_serve.endpoint.session import Session
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import script_chat_format
 from trinity_testing.tiny import make_tiny_model
@@ -136,6 +139,27 @@ def trained_texts(experiences):
     ]
 
 
+def test_an_answer_that_is_on_its_way_while_replies_are_scored_is_not_counted_as_lost(
+    model, monkeypatch
+):
+    num_on_the_way = [1]
+    counted = property(lambda _: num_on_the_way[0])
+    monkeypatch.setattr(Session, "num_undelivered", counted)
+
+    class Late(Chats):
+        rewards = (1.0, 0.5)
+
+        async def run_async(self):
+            metrics = await super().run_async()
+            num_on_the_way[0] = 0  # its client hears it
+            return metrics
+
+    experiences = made(Late, model).run()
+
+    assert len(experiences) == 2
+    assert not any("api/undelivered:sum" in one.metrics for one in experiences)
+
+
 def test_a_conversation_is_one_experience_that_trains_all_of_its_replies(model):
     cls = type("AtItsEnd", (Talks,), {"rewards": {2: 0.5}})
 
@@ -217,6 +241,16 @@ def test_the_key_of_a_task_is_the_runs_name_where_there_is_no_api():
     model = ModelWrapper(ScriptedEngine("fine"), script_chat_format(), settings, key=key)
 
     assert made(Executed, model).task.api_key == "3/7/2"
+
+
+def test_a_task_travels_to_another_process_with_its_key():
+    settings = ModelSettings(model_path="scripted", max_model_len=4096, max_response_tokens=64)
+    key = RunKey(batch="3", task=7, run=2)
+    model = ModelWrapper(ScriptedEngine("fine"), script_chat_format(), settings, key=key)
+    task = made(Executed, model).task
+
+    for copied in (pickle.loads(pickle.dumps(task)), copy.deepcopy(task)):
+        assert (copied, copied.api_key) == (task, "3/7/2")
 
 
 class Executed(WorkflowBase):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.chat_experiences import chains_of
@@ -31,6 +32,10 @@ class RecordedTask(Task):
     """
 
     key: Callable[[], str] = field(repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: the key itself in place of the run's model."""
+        return vars(self) | {"key": partial(str, self.api_key)}
 
     @property
     def api_key(self) -> str:
@@ -100,12 +105,15 @@ class RecordedModel:
             WorkflowError: the reward is no number, or an id is unknown.
         """
         score = reward_of(reward, what="update_reward()'s reward")
-        recorded = self._given
-        if recorded is None:
-            recorded = self._model.extract_experience_from_history(clear_history=False)
+        recorded = self._recorded() if self._given is None else self._given
         for one in _chosen(recorded, sample_ids):
             one.reward = one.reward if score is None else score
             one.info |= info or {}
+
+    def _recorded(self) -> list[Experience]:
+        """Return the replies so far, without a count of those that no client has heard yet."""
+        recorded = [call.experience for call in self._model.recorded_calls]
+        return recorded or self._model.extract_experience_from_history(clear_history=False)
 
     def scored(self) -> list[Experience]:
         """Return the run's experiences that have a reward.
