@@ -81,9 +81,7 @@ def _stated_answers(text: str) -> list[str]:
     """Return what follows each ``the answer is`` on its line, up to the next one."""
     found = [*_STATED.finditer(text)]
     ends = [*[one.start() for one in found], len(text)][1:]
-    lines = [
-        text[one.end() : end].partition("\n")[0] for one, end in zip(found, ends, strict=True)
-    ]
+    lines = [text[one.end() : end].partition("\n")[0] for one, end in zip(found, ends, strict=True)]
     return [line.strip().rstrip(".").strip("$") for line in lines]
 
 
