@@ -9,6 +9,8 @@ from trinity.common.config import Config
 from trinity.errors import ConfigError, DataError, ModelError, WorkerLostError
 from trinity.runtime.preflight import refuse_local
 from trinity.runtime.ray import remote_trainer
+from trinity.runtime.ray.build import _RayBuilder
+from trinity.runtime.ray.gpu_allocation import GpuShares
 from trinity.runtime.ray.remote_trainer import RemoteTrainer
 
 NEVER = object()
@@ -105,10 +107,34 @@ def test_what_rank_0_cannot_do_with_the_weights_that_all_gave_it_is_told_and_end
 def test_the_first_one_says_where_all_of_them_meet() -> None:
     workers = [Rank("trainer-0", host_rendezvous="10.0.0.1:77"), Rank("trainer-1")]
 
-    RemoteTrainer(workers).init_process_group()
+    RemoteTrainer(workers).start_training()
 
-    assert workers[0].calls == [("host_rendezvous",), ("init_process_group", "10.0.0.1:77")]
-    assert workers[1].calls == [("init_process_group", "10.0.0.1:77")]
+    assert workers[0].calls == [("host_rendezvous",), ("start_training", "10.0.0.1:77")]
+    assert workers[1].calls == [("start_training", "10.0.0.1:77")]
+
+
+@pytest.mark.parametrize(("share", "waits"), [(0.0, False), (1.0, False), (0.5, True)])
+def test_one_that_shares_a_gpu_makes_its_trainer_once_the_engine_has_its_memory(
+    share, waits
+) -> None:
+    """vLLM counts what others take while it starts, and gets less of the GPU, or none."""
+    started = {}
+    builder = SimpleNamespace(
+        _shares=GpuShares(share, share),
+        _workers=SimpleNamespace(start=lambda name, _, **options: started.update({name: options})),
+    )
+
+    _RayBuilder._make_trainer(builder, total_steps=3)
+
+    assert started["trainer"]["waits"] is waits
+
+
+def test_one_alone_meets_nobody_before_it_makes_its_trainer() -> None:
+    worker = Rank("trainer")
+
+    RemoteTrainer([worker]).start_training()
+
+    assert worker.calls == [("start_training", "")]
 
 
 def test_the_weights_are_the_first_ones_and_the_others_take_part() -> None:
@@ -179,13 +205,13 @@ def test_a_rank_that_failed_alone_is_out_of_step_with_the_others(other, clock) -
     assert clock.now <= remote_trainer.GRACE_S + 2
 
 
-@pytest.mark.parametrize("method", ["host_rendezvous", "init_process_group"])
+@pytest.mark.parametrize("method", ["host_rendezvous", "start_training"])
 def test_a_rank_that_gives_no_heartbeat_ends_the_others_whatever_they_do(method) -> None:
     workers = [Rank(f"trainer-{n}", **{method: NEVER}) for n in range(2)]
     workers[1].lost = WorkerLostError("trainer-1", cause="it is there and has not answered for 9 s")
 
     with pytest.raises(WorkerLostError, match="trainer-1 was lost: it is there and has not"):
-        RemoteTrainer(workers).init_process_group()
+        RemoteTrainer(workers).start_training()
 
     assert all(worker.is_killed for worker in workers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 from trinity.common.config import Config
 from trinity.common.experience import Experience
@@ -35,13 +36,29 @@ class AddingTrainer(Trainer):
         return WeightSnapshot(version=self.version, tensors={"weight": self.weight})
 
 
-def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(tmp_path) -> None:
+@pytest.fixture
+def context(tmp_path):
     component = SimpleNamespace(
         kind="trainer", name="adding", spec=ComponentSpec("a:B"), load=lambda: AddingTrainer
     )
-    manager = SimpleNamespace(find=lambda kind, name: component)
+    manager = SimpleNamespace(find=lambda kind, name: component, load=lambda kind, name: None)
     config = Config(buffer={"record_samples": False})
-    context = WorkerContext(name="trainer", config=config, rundir=RunDir(tmp_path), manager=manager)
+    return WorkerContext(name="trainer", config=config, rundir=RunDir(tmp_path), manager=manager)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_one_alone_makes_its_trainer_once_and_at_once_unless_it_waits(context, waits) -> None:
+    worker = TrainerWorker(context, total_steps=5, waits=waits)
+    made = worker._trainer
+    assert (made is None) is waits
+
+    worker.start_training("")
+
+    assert worker._trainer is (made or worker._trainer)
+    assert worker._trainer.total_steps == 5
+
+
+def test_a_packet_is_trained_on_and_the_weights_after_it_are_the_payload(context) -> None:
     worker = TrainerWorker(context, total_steps=5)
     packet = encode([Experience(tokens=[1, 2], reward=reward) for reward in (0.5, 2.0)])
 

@@ -120,7 +120,7 @@ class _RayBuilder(StageBuilder):
         self.facts = self._workers.check(parts.manager)
         check_machines(parts.config, parts.manager, facts=self.facts)
         if isinstance(parts.trainer, RemoteTrainer):
-            parts.trainer.init_process_group()
+            parts.trainer.start_training()
         for engine in self._engines:
             engine.supervise()
         parts.connect()
@@ -138,6 +138,7 @@ class _RayBuilder(StageBuilder):
                 total_steps=total_steps,
                 rank=rank,
                 num_ranks=num_ranks,
+                waits=0 < self._shares.trainer < 1,
             )
             for rank in range(num_ranks)
         ]

@@ -52,16 +52,16 @@ class RemoteTrainer(Trainer):
         self._workers = workers
         self.sender = RemoteSender(workers[0], pack=self._packed)
 
-    def init_process_group(self) -> None:
-        """Let the ranks find each other and make their trainers; one alone has its own.
+    def start_training(self) -> None:
+        """Let the ranks find each other and make their trainers.
 
         Raises:
             TrinityError: they cannot.
         """
-        if len(self._workers) == 1:
-            return
-        (endpoint,) = self._gathered([self._workers[0].start("host_rendezvous")])
-        self._all("init_process_group", endpoint)
+        endpoint = ""  # one alone needs none
+        if len(self._workers) > 1:
+            (endpoint,) = self._gathered([self._workers[0].start("host_rendezvous")])
+        self._all("start_training", endpoint)
 
     def train_step(self, experiences: Sequence[Experience], *, step: int) -> Metrics:
         packet = ray.put(encode(experiences))  # once for all of them

@@ -32,17 +32,25 @@ class TrainerWorker:
 
     Each rank is given every batch. :class:`~trinity.runtime.ray.remote_trainer.RemoteTrainer` calls
     all of them at once: what one does, the others may have to do with it. Their trainers are made
-    by :meth:`init_process_group`.
+    by :meth:`start_training`.
 
     Args:
         context: of the worker.
         total_steps: optimizer steps of the run, for the learning rate.
         rank: of this process.
         num_ranks: how many there are.
+        waits: one alone, too, makes its trainer there: an engine on its GPU starts before, which
+            measures what memory is left.
     """
 
     def __init__(
-        self, context: WorkerContext, *, total_steps: int, rank: int = 0, num_ranks: int = 1
+        self,
+        context: WorkerContext,
+        *,
+        total_steps: int,
+        rank: int = 0,
+        num_ranks: int = 1,
+        waits: bool = False,
     ) -> None:
         self._context = context
         self._total_steps = total_steps
@@ -50,10 +58,10 @@ class TrainerWorker:
         self._num_ranks = num_ranks
         self._sync_timeout = context.config.synchronizer.sync_timeout
         self._hosted: Any = None  # of rank 0, as long as it lives
-        self._trainer: Any = None  # None: the ranks have not found each other
+        self._trainer: Any = None  # None: it is yet to be made
         self._digest: WeightDigest | None = None  # of the weights that were given last
         self._samples: SampleLog | None = None  # None: this process keeps none
-        if num_ranks == 1:
+        if num_ranks == 1 and not waits:
             self._make_trainer(group=None)
         else:  # its imports take long
             context.manager.load("trainer", context.config.trainer.trainer_type)
@@ -66,12 +74,16 @@ class TrainerWorker:
         endpoint: str = self._hosted.endpoint
         return endpoint
 
-    def init_process_group(self, endpoint: str) -> None:
-        """Join the group of all ranks and make the trainer.
+    def start_training(self, endpoint: str) -> None:
+        """Join the group of all ranks, if there are others, and make the trainer.
 
         Raises:
             TrinityError: somebody is missing, or the trainer cannot be made.
         """
+        if self._num_ranks == 1:
+            if self._trainer is None:
+                self._make_trainer(group=None)
+            return
         from trinity.trainer.rendezvous import init_process_group
 
         self._take_its_cores()
