@@ -77,7 +77,9 @@ class Checkpointer:
         """
         is_kept = self._ranks.rank == 0
         if self._adapters is not None:
-            return self._adapters.merged(is_kept=is_kept or not self._ranks.is_sharded)
+            is_kept |= not self._ranks.is_sharded
+            stream = self._adapters.stream(is_kept=is_kept)
+            return {name: tensor for name, tensor in stream.items() if is_kept}
         return dtensor.gather_state(dict(self._model.named_parameters()), is_kept=is_kept)
 
     def save(

@@ -114,18 +114,12 @@ class Adapters:
     def _layers(self) -> list[Any]:  # Any: of peft
         return [part for part in self._module.modules() if hasattr(part, "get_delta_weight")]
 
-    @torch.no_grad()
-    def merged(self, *, is_kept: bool = True) -> dict[str, Tensor]:
-        """Return the weights by their names in the plain model, adapters added in.
+    def stream(self, *, is_kept: bool) -> TensorStream:
+        """Return the weights by their names in the plain model, adapters added in when read.
 
         Args:
-            is_kept: False: this rank only gives its shards of them, and gets no tensors.
+            is_kept: False: of weights that are sharded, this rank only gives its shards.
         """
-        stream = self.stream(is_kept=is_kept)
-        return {name: tensor for name, tensor in stream.items() if is_kept}
-
-    def stream(self, *, is_kept: bool) -> TensorStream:
-        """Return what :meth:`merged` does, each made when it is read."""
         adapted = {name.replace(".base_layer", ""): part for name, part in self._adapted()}
         parameters = {
             name.replace(".base_layer", ""): parameter.detach()

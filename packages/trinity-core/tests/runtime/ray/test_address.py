@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from trinity.common.config import Config
 from trinity.errors import TrinityError
+from trinity.runtime.ray import address
 from trinity.runtime.ray.address import Owners, cluster_address, ray_settings
 from trinity.runtime.ray.cluster import HeadNode, explained
 
@@ -220,3 +221,18 @@ def test_a_ray_that_somebody_stopped_while_it_started_is_not_blamed_on_memory() 
         "Ray cannot be started: its raylet was stopped by SIGTERM while it started. See who "
         "stopped it (ray stop, kill, a time limit); then run the command again."
     )
+
+
+def test_gloo_and_nccl_use_the_interface_of_the_nodes_address_unless_another_is_named(
+    monkeypatch,
+) -> None:
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "eth9")  # and as it was after the test
+    monkeypatch.setattr(address, "node_address", lambda: "127.0.0.1")
+
+    address.use_own_interface()
+    assert (os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]) == ("eth9", "eth9")
+
+    del os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]
+    address.use_own_interface()
+    assert (os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]) == ("lo", "=lo")

@@ -168,15 +168,16 @@ def node_address() -> str:
 
 
 def use_own_interface() -> None:
-    """Let gloo use the interface that has this node's address, unless somebody has named another.
+    """Let gloo and NCCL use the interface that has this node's address, unless another is named.
 
-    Where the system does not tell, gloo takes the one that the host's name stands for.
+    Where the system does not tell, each chooses by itself: gloo by the host's name.
     """
     from trinity.trainer.rendezvous import interface_of
 
     interface = interface_of(node_address())
     if interface:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # and none that begins so
 
 
 def _noted_address(say: Callable[[str], None], owners: Owners | None) -> str:
