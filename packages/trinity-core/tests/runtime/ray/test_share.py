@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trinity.common.config import Config, Machine
 from trinity.errors import ConfigError
+from trinity.runtime.ray import build
 from trinity.runtime.ray.cluster import num_workers
 from trinity.runtime.ray.gpu_allocation import Host, shares_of, unseen_gpus
 
@@ -18,22 +21,33 @@ def test_a_machine_without_gpus_is_asked_for_none() -> None:
 
 
 @pytest.mark.parametrize("origin", ["default", "machine"])
-def test_a_machine_without_gpus_says_which_of_its_cluster_it_did_not_count_on(origin) -> None:
+def test_a_run_of_a_machine_without_gpus_is_refused_where_its_cluster_has_some(origin) -> None:
     config, hosts = Config(), [Host(total=8, free=8), Host(total=0, free=0)]
     config.origins["cluster.gpu_per_node"] = origin
 
     said = unseen_gpus(config, hosts=hosts, machine=Machine())
 
-    assert said.startswith("warning: the cluster has 8 GPUs, and this machine")
+    assert said.startswith("the cluster has 8 GPUs, and this machine, where the run was started")
     assert unseen_gpus(config, hosts=hosts, machine=Machine(num_gpus=1)) == ""
     assert unseen_gpus(config, hosts=hosts[1:], machine=Machine()) == ""
 
 
-def test_who_asks_for_no_gpus_is_not_warned_of_those_that_the_cluster_has() -> None:
+def test_who_asks_for_no_gpus_is_not_refused_for_those_that_the_cluster_has() -> None:
     config = Config()
     config.origins["cluster.gpu_per_node"] = "command line"
 
     assert unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine()) == ""
+
+
+def test_a_run_that_counted_on_no_gpus_starts_no_worker_where_there_are_some(monkeypatch) -> None:
+    monkeypatch.setattr(build, "hosts_of_cluster", lambda: [Host(total=8, free=8)])
+    monkeypatch.setattr(build, "await_ended_groups", lambda name: None)
+    monkeypatch.setattr(build, "probe", Machine)
+    parts = SimpleNamespace(config=Config(), manager=None)
+    workers = SimpleNamespace(worker_spec=SimpleNamespace(namespace="run/1"))
+
+    with pytest.raises(ConfigError, match="the cluster has 8 GPUs, and this machine"):
+        build._RayBuilder(parts, workers, has_others=False)
 
 
 @pytest.mark.parametrize(

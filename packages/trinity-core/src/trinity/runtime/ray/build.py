@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import probe
 from trinity.common.config.synchronizer import LEAST_LOAD_S
+from trinity.errors import ConfigError
 from trinity.runtime.determinism import may_overlap
 from trinity.runtime.error_context import boundary
 from trinity.runtime.parts import Parts, RunInfo
@@ -103,7 +104,7 @@ class _RayBuilder(StageBuilder):
         await_ended_groups(namespace.partition("/")[0])
         hosts = hosts_of_cluster()
         if said := unseen_gpus(parts.config, hosts=hosts, machine=probe()):
-            parts.display.say(said)
+            raise ConfigError(said)
         self._shares, groups = gpu_shares(
             parts.config, parts.manager, hosts=hosts, has_others=has_others
         )

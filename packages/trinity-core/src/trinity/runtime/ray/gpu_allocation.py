@@ -277,7 +277,7 @@ def _no_cpus(engines: int, ranks: int, hosts: Sequence[Host]) -> str:
 
 
 def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> str:
-    """Return what a run says that was resolved without the GPUs of its cluster; empty: it was not.
+    """Return why a run is refused that was resolved without its cluster's GPUs; empty: it was not.
 
     Args:
         config: of the stage.
@@ -290,9 +290,9 @@ def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> s
         return ""
     count = f"{there} GPU{'s'[: there > 1]}"
     return (
-        f"warning: the cluster has {count}, and this machine, where the run was started, has none: "
-        f"engine, number formats and engine_num are those of a machine without GPUs. Start the run "
-        f"on a machine that has GPUs; if this is meant, set {_GPUS}: 0."
+        f"the cluster has {count}, and this machine, where the run was started, has none: engine, "
+        f"number formats, engine_num and sync method would be those of a machine without GPUs. "
+        f"Start the run on a machine that has GPUs; if this is meant, set {_GPUS}: 0."
     )
 
 
