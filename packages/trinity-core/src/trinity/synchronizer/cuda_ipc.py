@@ -140,8 +140,7 @@ class CudaIpcMemory:
         except OSError as error:
             cuda.free(address)
             raise HandleError(f"the GPU's memory cannot be shared: {error.strerror}.") from error
-        self._address = address
-        self._flat = _tensor_at(self._address, num_bytes)
+        self._address, self._flat = address, _tensor_at(address, num_bytes)
         self._flat.zero_()
 
 

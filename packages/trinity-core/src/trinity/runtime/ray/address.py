@@ -174,8 +174,7 @@ def use_own_interface() -> None:
     """
     from trinity.trainer.rendezvous import interface_of
 
-    interface = interface_of(node_address())
-    if interface:
+    if interface := interface_of(node_address()):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # and none that begins so
 

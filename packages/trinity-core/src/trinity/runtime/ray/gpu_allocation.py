@@ -290,9 +290,8 @@ def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> s
         return ""
     count = f"{there} GPU{'s'[: there > 1]}"
     return (
-        f"the cluster has {count}, and this machine, where the run was started, has none: engine, "
-        f"number formats, engine_num and sync method would be those of a machine without GPUs. "
-        f"Start the run on a machine that has GPUs; if this is meant, set {_GPUS}: 0."
+        f"the cluster has {count}, and this machine, where the run was started, has none: defaults "
+        f"are those of a CPU. Start it on a machine with GPUs; if this is meant, set {_GPUS}: 0."
     )
 
 

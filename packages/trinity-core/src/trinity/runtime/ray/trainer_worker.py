@@ -39,8 +39,7 @@ class TrainerWorker:
         total_steps: optimizer steps of the run, for the learning rate.
         rank: of this process.
         num_ranks: how many there are.
-        waits: one alone, too, makes its trainer there: an engine on its GPU starts before, which
-            measures what memory is left.
+        waits: one alone does so, too: the engine on its GPU measures first what memory is left.
     """
 
     def __init__(
@@ -71,8 +70,7 @@ class TrainerWorker:
         from trinity.trainer.rendezvous import Rendezvous  # brings torch
 
         self._hosted = Rendezvous(node_address(), timeout_s=self._sync_timeout)
-        endpoint: str = self._hosted.endpoint
-        return endpoint
+        return str(self._hosted.endpoint)
 
     def start_training(self, endpoint: str) -> None:
         """Join the group of all ranks, if there are others, and make the trainer.
