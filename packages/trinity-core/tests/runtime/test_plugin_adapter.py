@@ -4,12 +4,21 @@ import re
 from concurrent.futures import Future
 
 import pytest
-from trinity.common.ports import GenerationRequest, RolloutEngine, Storage, Structure
+import torch
+from trinity.common.ports import (
+    GenerationRequest,
+    RolloutEngine,
+    Storage,
+    Structure,
+    WeightSnapshot,
+)
+from trinity.common.ports.weights import TensorStream
 from trinity.errors import CheckpointError, ModelError
 from trinity.extend import get_manager
 from trinity.extend.kinds import KINDS
 from trinity.runtime.plugin_adapter import adapted_part
 from trinity.runtime.storage_state import load_state, state_of
+from trinity.synchronizer.memory_sync import MemorySync
 
 
 class OldEngine:
@@ -142,6 +151,37 @@ def test_what_waited_in_a_storage_that_keeps_nothing_is_missed_by_name() -> None
         load_state(storage, state, name="old")
 
 
+class Keeping(RolloutEngine):
+    """An engine that knows all fields of a request, and keeps the weights that it is given."""
+
+    takes_structure = takes_stop_strings = takes_penalties = True
+
+    submit = run_began = run_ended = close = lambda self, *args: None
+
+    def load_weights(self, snapshot):
+        self.kept = snapshot
+
+
+class Streaming(Keeping):
+    takes_stream = True
+
+
+@pytest.mark.parametrize(("cls", "type_given"), [(Keeping, dict), (Streaming, TensorStream)])
+def test_only_an_engine_that_takes_a_stream_of_weights_is_given_one(cls, type_given) -> None:
+    """The trainer's model moves on while the engine keeps what it was given."""
+    can = KINDS["rollout_engine"].abilities_in(cls)
+    engine = adapted_part(cls(), "rollout_engine", can=can, name="keeping")
+    trained = torch.tensor([1.0])
+    stream = TensorStream({"w": trained.to("meta")}, lambda _: 2 * trained, is_gathered=False)
+
+    MemorySync([engine]).sync(lambda: WeightSnapshot(version=3, tensors=stream))
+    trained.fill_(5.0)
+
+    assert type(engine.kept.tensors) is type_given
+    assert engine.kept.version == 3
+    assert engine.kept.tensors["w"] == (2.0 if type_given is dict else 10.0)
+
+
 class Swapping(OldEngine):
     """An engine that takes weights between two steps."""
 
@@ -175,11 +215,11 @@ class SwappingEngine(Swapping, RolloutEngine):
 def test_weights_come_as_the_configuration_says_where_the_engine_can(
     cls, in_flight, abilities, how
 ) -> None:
-    engine = cls()
+    engine, weights = cls(), WeightSnapshot(version=1, tensors={})
     adapted_part(
         engine, "rollout_engine", can=frozenset(abilities), name="swaps", in_flight=in_flight
-    ).load_weights("w")
-    assert engine.given == [("w", how)]
+    ).load_weights(weights)
+    assert engine.given == [(weights, how)]
 
 
 class OldPriority:

@@ -2,15 +2,17 @@
 
 Plugins were written against protocols, with words of ``provides`` for what they can do. Such a part
 is put into an object of the base class, which passes on what the part has: the defaults do the
-rest. So is a storage that takes nothing back, and an engine that is asked for more than it knows.
+rest. So is a storage that takes nothing back, and an engine that takes less than it is given.
 """
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.ports.engine import lacks
+from trinity.common.ports.weights import TensorStream
 from trinity.errors import ModelError
 from trinity.extend.kinds import KINDS
 
@@ -36,7 +38,7 @@ _FIELDS = {  # of a request -> the ability that takes it
 }
 _NEEDED = {  # of a part of the base class, for it to be used as it is
     "storage": {"put_back"},
-    "rollout_engine": set(_FIELDS.values()),
+    "rollout_engine": {*_FIELDS.values(), "weights:stream"},
 }
 
 
@@ -167,6 +169,10 @@ class _EngineAdapter(_Adapter):
         self._note("run_ended", key)
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
+        """Give it the weights; a stream is collected for an engine that takes none."""
+        if isinstance(snapshot.tensors, TensorStream) and "weights:stream" not in self.can:
+            tensors = {name: tensor.cpu() for name, tensor in snapshot.tensors.items()}
+            snapshot = replace(snapshot, tensors=tensors)
         if self.in_flight == "finish":
             self.part.load_weights(snapshot)
         else:

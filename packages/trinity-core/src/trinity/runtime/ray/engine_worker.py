@@ -20,17 +20,15 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.ports import Completion, RunKey, WeightSnapshot
-from trinity.common.ports.weights import TensorStream
+from trinity.common.ports import Completion, RunKey
 from trinity.errors import EngineBrokenError, ModelError, WorkerLostError, WorkerWaitsError
 from trinity.runtime.assembly import make_engine
-from trinity.runtime.plugin_adapter import abilities_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from trinity.common.ports import GenerationRequest, WeightVersion
+    from trinity.common.ports import GenerationRequest, WeightSnapshot, WeightVersion
     from trinity.common.ports.trainer import WeightDigest
     from trinity.runtime.ray.weight_transfer import WeightReceiver
     from trinity.runtime.ray.worker import WorkerContext
@@ -359,10 +357,7 @@ class EngineWorker:
             raise
 
     def _take(self, snapshot: WeightSnapshot) -> WeightVersion:
-        version, streams = snapshot.version, isinstance(snapshot.tensors, TensorStream)
-        if streams and "weights:stream" not in abilities_in(self._engine, "rollout_engine"):
-            tensors = {name: tensor.cpu() for name, tensor in snapshot.tensors.items()}
-            snapshot = WeightSnapshot(version=version, tensors=tensors)
+        version = snapshot.version
         self._load(snapshot)
         if self._engine.version != version:
             raise ModelError(
