@@ -126,6 +126,26 @@ def test_an_observation_that_was_cut_is_told_once_a_run(world, caplog, golden) -
     assert {e.truncate_status for e in made.sink.last} == {"prompt_truncated"}
 
 
+class TalksTooLong(Talks):
+    def run(self):
+        memory = [{"role": "user", "content": "go?"}]
+        text = self.get_model_response_text(memory)
+        memory.append({"role": "assistant", "content": text})
+        memory.append({"role": "user", "content": "x" * 20000})
+        return [self.process_messages_to_experience(memory, 1.0)]
+
+
+def test_a_reward_that_a_full_context_made_0_is_told_once_a_run(world, caplog, golden) -> None:
+    made = world(*(a_task(workflow=TalksTooLong) for _ in range(2)), batch_size=1)
+    with caplog.at_level(logging.WARNING):
+        made.step(1)
+        made.step(2)
+
+    [record] = [r for r in caplog.records if r.name == "trinity.explorer.explorer"]
+    golden(record.getMessage(), "context_filled")
+    assert {e.reward for e in made.sink.last} == {0.0}
+
+
 class MasksWhatWasCut(Workflow):
     """Masks as published workflows do."""
 

@@ -182,11 +182,11 @@ class TalksOn(MultiTurnWorkflow):
 
 
 @pytest.mark.parametrize(
-    ("num_letters", "reward", "status"),
-    [(20, -0.1, "theirs"), (500, 0.0, "response_truncated")],
+    ("num_letters", "reward", "status", "metrics"),
+    [(20, -0.1, "theirs", {}), (500, 0.0, "response_truncated", {"context_filled:sum": 1.0})],
 )
-def test_a_conversation_that_fills_the_context_has_the_reward_0(
-    num_letters, reward, status
+def test_a_conversation_that_fills_the_context_has_the_reward_0_and_is_counted(
+    num_letters, reward, status, metrics
 ) -> None:
     engine = ScriptedEngine("go")
     model = model_with(CHAT_TEMPLATE, engine, max_model_len=200, max_response_tokens=20)
@@ -195,6 +195,7 @@ def test_a_conversation_that_fills_the_context_has_the_reward_0(
     [experience] = TalksOn(task=task, model=model).run()
 
     assert (experience.reward, experience.truncate_status) == (reward, status)
+    assert experience.metrics == metrics
 
 
 def test_a_conversation_that_fills_the_context_must_have_a_reward_that_is_a_number() -> None:

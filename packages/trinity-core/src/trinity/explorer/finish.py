@@ -14,6 +14,7 @@ from trinity.common.experience import EID, Experience
 from trinity.common.rewards.calling import NOT_JUDGED
 from trinity.common.secrets import masked, masked_values
 from trinity.common.value_checks import MAX_NAME, TokenLimits, check_info, shortened
+from trinity.common.workflows.multi_turn_workflow import CONTEXT_FILLED
 from trinity.common.workflows.workflow import number_of, reward_of
 from trinity.errors import RunFailedError, WorkflowError
 from trinity.explorer.failure import not_judged
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trinity.explorer.requests import RolloutRequest, RolloutResult
-
 
 EARLIER_CHAIN, ENGINE = "is_earlier_chain", "engine"  # in info
 SIGNALS = ("reward", "token_level_reward", "teacher_logprobs")  # one of them is trained on
@@ -119,10 +119,8 @@ def _check(experience: Experience, *, place: int, is_eval: bool, limits: TokenLi
     experience.reward = reward_of(experience.reward, what=f"experience {place}: reward")
     check_info(experience.info, what=f"experience {place}")
     experience.metrics = _numbers(experience.metrics or {}, place=place)
-    problem = _wrong_tokens(experience, is_eval=is_eval, limits=limits) or _wrong_numbers(
-        experience
-    )
-    if problem:
+    problem = _wrong_tokens(experience, is_eval=is_eval, limits=limits)
+    if problem := problem or _wrong_numbers(experience):
         raise WorkflowError(f"experience {place}: {problem}")
     has_signal = NOT_JUDGED in experience.info or any(
         getattr(experience, name) is not None for name in SIGNALS
@@ -141,7 +139,6 @@ def _wrong_tokens(experience: Experience, *, is_eval: bool, limits: TokenLimits)
             f"prompt_length is {num}, the number of all tokens, so there is no response. Set it "
             "to the number of tokens before the first sampled token."
         )
-    # Torch gives up the interpreter for such a check; a list of numbers does not.
     ids = experience.tokens.tolist()
     answers = [one.tolist() for one in (experience.chosen, experience.rejected) if one is not None]
     if answers:
@@ -183,8 +180,7 @@ def _numbers(metrics: dict[str, Any], *, place: int) -> dict[str, float]:
 def _is_finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         # Torch gives up the interpreter for such a check; a list of numbers does not.
-        flat = value if value.dim() == 1 else value.flatten()
-        return all(map(math.isfinite, flat.tolist()))
+        return all(map(math.isfinite, value.flatten().tolist()))
     return math.isfinite(value)
 
 
@@ -250,13 +246,10 @@ def without_cut_runs(results: Sequence[RolloutResult], *, can_fail: bool) -> lis
         RunFailedError: a run could not be judged, and none may fail.
     """
     apart = [report for result in results for report in _separated(result)]
-    if not can_fail:
-        for report in apart:
-            if report.failure is not None and not report.failure.is_cut:
-                line = report.failure.line()
-                raise RunFailedError(
-                    f"a rollout failed, and explorer.on_failed_run is fail. {line}"
-                )
+    for report in () if can_fail else apart:
+        if report.failure is not None and not report.failure.is_cut:
+            why = "a rollout failed, and explorer.on_failed_run is fail"
+            raise RunFailedError(f"{why}. {report.failure.line()}")
     return apart
 
 
@@ -266,8 +259,7 @@ def _separated(result: RolloutResult) -> list[RolloutResult]:
     if not said:
         return [result]
     request, kept = result.request, []
-    num_kept = request.num_runs - len(said)
-    if num_kept:
+    if num_kept := request.num_runs - len(said):
         good = tuple(exp for exp in result.experiences if exp.eid.run not in said)
         kept = [replace(result, request=replace(request, num_runs=num_kept), experiences=good)]
     cut = [
@@ -287,6 +279,7 @@ def one_time_warnings(experiences: Sequence[Experience]) -> dict[str, str]:
     said = {}
     broken = {exp.eid.rid for exp in experiences if EARLIER_CHAIN in exp.info}
     cut = {exp.eid.rid for exp in experiences if exp.truncate_status == "prompt_truncated"}
+    filled = {exp.eid.rid for exp in experiences if CONTEXT_FILLED in exp.metrics}
     if broken:
         said["broken"] = (
             f"the chat template changes earlier messages (for example, it removes thinking) in "
@@ -299,6 +292,12 @@ def one_time_warnings(experiences: Sequence[Experience]) -> dict[str, str]:
             f"in {len(cut)} of this step's rollouts a conversation exceeds the context. Its prompt "
             f"was truncated, and later replies are not trained on. Raise model.max_model_len or "
             f"model.max_prompt_tokens, or use fewer or shorter turns. Not logged for later steps."
+        )
+    if filled:
+        said["filled"] = (
+            f"in {len(filled)} of this step's rollouts the conversation fills the context, so the "
+            f"reward is 0 instead of the workflow's. Raise model.max_model_len, or use fewer or "
+            f"shorter turns. The metric context_filled counts them. Not logged for later steps."
         )
     return said
 

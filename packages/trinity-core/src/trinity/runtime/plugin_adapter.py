@@ -169,7 +169,6 @@ class _EngineAdapter(_Adapter):
         self._note("run_ended", key)
 
     def load_weights(self, snapshot: WeightSnapshot) -> None:
-        """Give it the weights; a stream is collected for an engine that takes none."""
         if isinstance(snapshot.tensors, TensorStream) and "weights:stream" not in self.can:
             tensors = {name: tensor.cpu() for name, tensor in snapshot.tensors.items()}
             snapshot = replace(snapshot, tensors=tensors)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MultiTurnWorkflow"]
 
+CONTEXT_FILLED = "context_filled:sum"  # in metrics: the workflow's reward was replaced by 0
+
 
 class MultiTurnWorkflow(Workflow):
     """Asks the model again and again about one growing list of messages.
@@ -83,10 +85,12 @@ class MultiTurnWorkflow(Workflow):
                 "Append each reply as it was: {'role': 'assistant', 'content': the text}."
             )
         score = reward_of(reward, what="the reward of process_messages_to_experience")
-        experience.reward = score if experience.reward is None else experience.reward
-        given = dict(info or {})
-        experience.info |= given
-        experience.metrics |= {k: float(v) for k, v in given.items() if isinstance(v, Real)}
+        experience.info |= info or {}
+        experience.metrics |= {k: float(v) for k, v in (info or {}).items() if isinstance(v, Real)}
+        if experience.reward is None:
+            experience.reward = score
+        elif score:
+            experience.metrics[CONTEXT_FILLED] = 1.0
         experience.truncate_status = experience.truncate_status or truncate_status
         return experience
 

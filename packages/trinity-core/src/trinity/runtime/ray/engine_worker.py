@@ -42,9 +42,7 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # which Ray sets in a process that it giv
 _LEAST_LINGER_S = 0.002
 _LONGEST_LINGER_S = 0.02
 _NEWS_S = 60.0  # so long news wait for those before them
-_GIVEN_S = (
-    2.0  # so long a call waits for weights: who asks asks again, and holds no thread for long
-)
+_GIVEN_S = 2.0  # so long a call waits for weights: who asks asks again, and holds no thread long
 _LIVENESS_S = 60.0  # between two looks whether it is closed
 _SCORED_S = 3600.0  # so long a text may stand in line and be scored
 
