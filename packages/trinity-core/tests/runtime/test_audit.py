@@ -8,6 +8,7 @@ from trinity.common.batch import ExperienceBatch
 from trinity.common.config import Config
 from trinity.common.experience import EID, Experience
 from trinity.common.ports.trainer import differing, digest_of
+from trinity.common.ports.weights import TensorStream
 from trinity.extend import get_manager
 from trinity.runtime.audit import Audit, AuditError
 from trinity.runtime.audited_rows import RowAudit
@@ -231,6 +232,19 @@ def test_a_step_with_a_gradient_that_moves_no_weight_is_found(audit, found) -> N
     audit.compare_weights(digest, {})
 
     assert found[0]["message"] == "steps up to 1 had a gradient and changed no weight"
+
+
+def test_a_digest_of_a_stream_makes_each_weight_once() -> None:
+    made = []
+
+    def make(name):
+        made.append(name)
+        return torch.ones(4)
+
+    stream = TensorStream({"w": torch.ones(4, device="meta")}, make, is_gathered=False)
+
+    assert digest_of(stream) == digest_of({"w": torch.ones(4)})
+    assert made == ["w"]
 
 
 def test_a_digest_is_compared_in_the_number_format_of_the_engine() -> None:

@@ -111,7 +111,7 @@ def digest_of(tensors: Mapping[str, Tensor]) -> WeightDigest:
     digest, start = {}, 0
     for name, values in shown.items():
         end = start + len(values)
-        digest[name] = str(tensors[name].dtype).removeprefix("torch."), tuple(flat[start:end])
+        digest[name] = str(values.dtype).removeprefix("torch."), tuple(flat[start:end])
         start = end
     return digest
 
