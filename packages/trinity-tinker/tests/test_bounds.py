@@ -42,6 +42,15 @@ def test_sparse_targets_of_all_datums_together_are_bounded():
         read_loss_request(request.SerializeToString(), **how)
 
 
+def test_a_pass_that_was_taken_before_is_read_again_whatever_its_cells():
+    request = message("ForwardBackwardRequest")
+    request.loss_fn = "cross_entropy"
+    for columns in (2**24, 1):
+        add_sparse_datum(request, columns=columns)
+
+    assert len(read_loss_request(request.SerializeToString(), vocab=384, max_length=None).rows) == 2
+
+
 @pytest.fixture
 def sampling(client):
     made = {"session_id": client.session(), "sampling_session_seq_id": 0, "base_model": NAME}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from trinity.errors import DataError
 from trinity_tinker import run_states
 from trinity_tinker.base_model import BaseModel
@@ -96,3 +97,70 @@ def test_passes_that_cannot_be_made_again_are_told_and_dropped_and_the_run_goes_
     assert f"passes of {model} since its last optim_step cannot be made again, so their" in told
     assert "the loss is nan" in told
     assert "there are none since the last one" in refused
+
+
+@pytest.fixture
+def start(base, tmp_path, make_client):
+    """Return a function that ends the server and starts it again; its client."""
+    servers = []
+
+    def again():
+        for server in servers[-1:]:
+            server.close()
+        servers.append(TinkerServer([base], tmp_path / "again", keys=[KEY]))
+        return make_client(servers[-1].base_url)
+
+    yield again
+    servers[-1].close()
+
+
+def cannot(*given, **how):
+    raise DataError("the loss is nan")
+
+
+def test_no_step_is_made_with_the_part_of_a_batch_that_is_left_of_it(start, monkeypatch):
+    client = start()
+    session = client.session()
+    model, other = client.model(session), client.model(session, 1)
+    client.output(client.backward(model, 1, [DATUM]))
+    client.error(client.step(model, 2, beta1=1.0))  # refused: the batch goes on
+    client = start()
+    with monkeypatch.context() as otherwise:
+        otherwise.setattr(run_states, "backward", cannot)
+        told = [client.error(client.backward(model, 3, [DATUM]))]
+    told.append(client.error(client.backward(model, 4, [DATUM])))
+    loss_of(client, model, 5)
+    client = start()
+    told.append(client.error(client.backward(model, 6, [DATUM])))
+    told.append(client.error(client.step(model, 7)))
+    losses = []
+    for run, seq in ((other, 1), (model, 8)):
+        client.output(client.backward(run, seq, [DATUM]))
+        client.wait(client.step(run, seq + 1))
+        losses.append(loss_of(client, run, seq + 2))
+
+    assert "is refused, up to and including its optim_step" in told[0]
+    assert told[1:] == [
+        f"{kind} {seq} of {model} was not executed: passes of its batch could not be made again, "
+        f"as an earlier error says. The batch is refused up to and including its optim_step; send "
+        f"the whole batch again after it."
+        for kind, seq in (("forward_backward", 4), ("forward_backward", 6), ("optim_step", 7))
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_loaded_checkpoint_ends_a_batch_that_lost_passes(start, monkeypatch):
+    client = start()
+    model = client.model(client.session())
+    body = {"model_id": model, "seq_id": 1}
+    path = client.wait(client.post("/save_weights", body)["request_id"])["path"]
+    client.output(client.backward(model, 2, [DATUM]))
+    client = start()
+    with monkeypatch.context() as otherwise:
+        otherwise.setattr(run_states, "backward", cannot)
+        client.error(client.backward(model, 3, [DATUM]))
+    client.error(client.backward(model, 4, [DATUM]))
+    body = {"model_id": model, "seq_id": 5, "path": path, "optimizer": True}
+    client.wait(client.post("/load_weights", body)["request_id"])
+    client.output(client.backward(model, 6, [DATUM]))
+    client.wait(client.step(model, 7))

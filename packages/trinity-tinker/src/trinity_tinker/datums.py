@@ -65,7 +65,8 @@ def read_loss_request(raw: bytes, *, vocab: int, max_length: int | None) -> Loss
     Args:
         raw: the message.
         vocab: of the model.
-        max_length: most tokens of a text; None: any number, as it was taken before.
+        max_length: most tokens of a text; None: any number of tokens and cells, as it was taken
+            before.
 
     Raises:
         Refused: it asks for what there is not, or does not fit together.
@@ -86,7 +87,7 @@ def read_loss_request(raw: bytes, *, vocab: int, max_length: int | None) -> Loss
         )
         read.append(one)
         num_cells += prod(one.targets.shape)
-        if num_cells > MAX_CELLS:
+        if max_length is not None and num_cells > MAX_CELLS:
             raise Refused(
                 f"the datums have more than {MAX_CELLS} cells of target_tokens together, with "
                 f"those that sparse tensors leave out; the answer has a number for each. Send "

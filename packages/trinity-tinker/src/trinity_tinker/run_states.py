@@ -33,6 +33,18 @@ if TYPE_CHECKING:
 __all__ = ["RunStates"]
 
 _MOST_BEFORE = 32  # requests of other runs that one lets go first which has to be loaded
+_DROP = """
+UPDATE requests SET body = NULL,
+    summary = json_set(IFNULL(summary, '{}'), '$.gradients_dropped_at', ?)
+WHERE scope = ? AND finished IS NOT NULL AND body IS NOT NULL
+"""
+_DROPPED = """
+SELECT MAX(json_extract(summary, '$.gradients_dropped_at')) AS seq FROM requests
+WHERE scope = ? AND seq > ? AND seq < ?
+"""
+_STEP = """
+SELECT 1 FROM requests WHERE scope = ? AND seq >= ? AND seq < ? AND kind = 'optim_step' LIMIT 1
+"""
 
 
 class RunStates:
@@ -54,6 +66,7 @@ class RunStates:
         self._max_models = max_models
         self._loaded: dict[str, BaseModel] = {}  # the last is the one used last
         self._in_batch: set[str] = set()  # those of them with passes since their last step
+        self._not_whole: set[str] = set()  # those whose batch lost passes that were told as done
         self._num_before = 0  # requests that went first, since one had to be loaded
 
     @property
@@ -92,6 +105,7 @@ class RunStates:
     def release(self, model: str) -> None:
         """Take a run out of memory; the next request brings it back."""
         self._in_batch.discard(model)
+        self._not_whole.discard(model)
         base = self._loaded.pop(model, None)
         if base is not None:
             base.trainer.end(model)
@@ -100,7 +114,8 @@ class RunStates:
         """Return a run's row and base model; the run is in memory as it was before this request.
 
         Raises:
-            Refused: the run was not made, or its base model is not served here.
+            Refused: the run was not made, its base model is not served here, or a step would be
+                made with a part of its batch.
         """
         model = self._store.row("SELECT * FROM models WHERE id = ?", request.scope)
         if model is None or not model["base"]:
@@ -108,7 +123,13 @@ class RunStates:
         base = self.base_named(model["base"])
         if request.scope in self._loaded:
             self._loaded[request.scope] = self._loaded.pop(request.scope)
-            return model, base
+        else:
+            self._load(request, model, base)
+        if request.kind == "optim_step":
+            self._refuse_part(request)
+        return model, base
+
+    def _load(self, request: Request, model: sqlite3.Row, base: BaseModel) -> None:
         while len(self._loaded) >= self._max_models:
             self.release(next(iter(self._loaded)))
         lora = json.loads(model["adapter"])
@@ -119,7 +140,6 @@ class RunStates:
         except Exception:
             self.release(request.scope)  # or the next request would find an untrained adapter
             raise
-        return model, base
 
     def backward(
         self, base: BaseModel, request: Request
@@ -132,6 +152,8 @@ class RunStates:
     ) -> tuple[LossRequest, list[Tensor], float]:
         raw = self._store.body_of(request.id)
         asked = read_loss_request(raw, vocab=base.vocab, max_length=max_length)
+        if not asked.forward_only:
+            self._refuse_part(request)
         logprobs, loss = backward(
             base.trainer,
             request.scope,
@@ -153,6 +175,7 @@ class RunStates:
             self._store.note_state(model["id"], seq=request.seq, folder=folder)
             self._store.finish(request, result, keeps_body=False)
         self._in_batch.discard(model["id"])
+        self._not_whole.discard(model["id"])
         if model["state_folder"] and model["state_folder"] != folder:
             shutil.rmtree(self._folder / model["state_folder"], ignore_errors=True)
 
@@ -165,8 +188,28 @@ class RunStates:
             for passed in self._store.gradients_since(name, seq=model["state_seq"], before=before):
                 self._pass(base, passed, max_length=None)  # whatever the server takes by now
         except (Refused, DataError) as error:
-            self._store.forget_gradients(name)  # or no request of the run could be done any more
+            # Or no request of the run could be done any more. The request is noted, for the rest
+            # of the batch may come after another start.
+            self._store.write(_DROP, before, name)
             raise Refused(
                 f"passes of {name} since its last optim_step cannot be made again, so their "
-                f"gradients are dropped: {error}"
+                f"gradients are dropped. The rest of their batch is refused, up to and including "
+                f"its optim_step; send the whole batch again after it. The cause: {error}"
             ) from error
+        dropped = self._store.row(_DROPPED, name, model["state_seq"], before)
+        if dropped is None or dropped["seq"] is None:
+            return
+        if self._store.row(_STEP, name, dropped["seq"], before) is None:
+            self._not_whole.add(name)
+
+    def _refuse_part(self, request: Request) -> None:
+        """Hold that the batch of a pass or step lost no passes; its step is the end of it."""
+        if request.scope not in self._not_whole:
+            return
+        if request.kind == "optim_step":
+            self._not_whole.discard(request.scope)
+        raise Refused(
+            f"{request.kind} {request.seq} of {request.scope} was not executed: passes of its "
+            f"batch could not be made again, as an earlier error says. The batch is refused up to "
+            f"and including its optim_step; send the whole batch again after it."
+        )
