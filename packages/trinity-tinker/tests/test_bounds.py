@@ -99,3 +99,33 @@ def test_bodies_of_requests_that_wait_or_are_made_again_are_read_one_by_one(tmp_
     assert (len(waiting), len(passes), sizes) == (8, 8, {2**20})
     assert [row["finished"] for row in polled] == [None] * 8
     assert peak < 3 * 2**20
+
+
+def test_advantages_whose_sum_is_beyond_float32_leave_a_journal_that_can_be_read(client, server):
+    """Their mean is 3e38; SQLite refuses to read the summary of a request with an infinity."""
+    tokens = TOKENS[:-1]
+    datum = {"tokens": tokens, "target_tokens": TOKENS[1:]}
+    datum |= {"logprobs": [60.0] * 4, "advantages": [3e38] * 4}
+    model = client.model(client.session())
+    client.output(client.backward(model, 1, [datum], loss="importance_sampling"))
+    query = "SELECT json_extract(summary, '$.advantage') AS mean FROM requests WHERE scope = ?"
+    found = [row["mean"] for row in server._service.store.rows(query, model)]
+
+    assert found == [None, pytest.approx(3e38)]
+
+
+def test_a_request_is_done_though_what_is_old_cannot_be_dropped(client, server, monkeypatch):
+    model, expiry = client.model(client.session()), server._service._expiry
+    body = {"model_id": model, "seq_id": 1}
+
+    def fails(**times):
+        raise sqlite3.OperationalError("malformed JSON")
+
+    with monkeypatch.context() as otherwise:
+        otherwise.setattr(server._service.store, "forget_results", fails)
+        otherwise.setattr(expiry, "_done_at", -1e9)
+        assert client.http.post("/save_weights", json=body).status_code == 500
+    again = client.post("/save_weights", body)["request_id"]  # as the SDK does
+    done = client.http.post("/retrieve_future", json={"request_id": again}).json()
+
+    assert done["path"] == f"tinker://{model}/weights/seq-1"

@@ -55,7 +55,7 @@ class LossRequest:
         }
         advantages = [fields["advantages"] for fields in self.fields if "advantages" in fields]
         if advantages and found["tokens"]:
-            found["advantage"] = float(torch.cat(advantages).mean())
+            found["advantage"] = float(torch.cat(advantages).double().mean())
         return found
 
 

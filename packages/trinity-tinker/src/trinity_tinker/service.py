@@ -204,11 +204,11 @@ class Service:
         return Result(form=row["form"], body=row["result"])
 
     def _add(self, raw: bytes, *, owner: str, scope: str, seq: int, kind: str) -> str:
+        self._expire()  # first: what is noted has to begin
         name, is_new = self.store.add_request(
             owner=owner, scope=scope, seq=seq, kind=kind, body=raw
         )
         if is_new:
-            self._expire()
             self._begin(Request(id=name, owner=owner, scope=scope, seq=seq, kind=kind))
         return name
 
