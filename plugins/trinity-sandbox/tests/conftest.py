@@ -39,13 +39,14 @@ def ran(sandbox, source: str, *, binds: Sequence[Path] = (), **limits) -> Comman
     return sandbox.run(command, files=files, binds=binds, limits=limits)
 
 
-def refused(sandbox, source: str, *, binds: Sequence[Path] = ()) -> None:
+def refused(sandbox, source: str, *, binds: Sequence[Path] = ()) -> CommandResult:
     """Run a program that prints `through` where its attack works, and fails where it does not."""
     outcome = ran(sandbox, source, binds=binds)
 
     assert outcome.exit != 0
     assert b"through" not in outcome.stdout
     assert b"Error" in outcome.stderr  # of Python: the attack was tried
+    return outcome
 
 
 def command_lines() -> dict[int, bytes]:

@@ -91,6 +91,31 @@ def test_no_network_is_reached_and_no_socket_of_this_machine(sandbox, tmp_path):
             udp.recv(1)
 
 
+def test_nothing_is_sent_to_a_socket_of_this_machine(sandbox, tmp_path):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as local:
+        local.bind(str(tmp_path / "s"))
+        refused(
+            sandbox,
+            "import socket\none, other = socket.socketpair(type=socket.SOCK_DGRAM)\n"
+            f"one.sendto(b'x', {str(tmp_path / 's')!r})\nprint('through')",
+        )
+        local.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            local.recv(1)
+
+
+def test_a_program_has_pairs_of_sockets_for_itself(sandbox):
+    source = """
+    import asyncio, socket
+    one, other = socket.socketpair()
+    one.sendall(b"x")
+    asyncio.run(asyncio.sleep(0))
+    print(other.recv(1))
+    """
+
+    assert ran(sandbox, source).stdout == b"b'x'\n"
+
+
 def test_other_processes_are_neither_seen_nor_signalled(sandbox):
     with subprocess.Popen(["sleep", "60"]) as other:
         for number in (0, signal.SIGTERM):
@@ -109,6 +134,9 @@ def test_other_processes_are_neither_seen_nor_signalled(sandbox):
         "syscall(NEW, 0x10000011, 0, 0, 0, 0)",  # clone with a user namespace
         "memfd_create(b'a', 0)",
         "shmget(0, 4096, 0o1600)",
+        "semget(0, 32000, 0o1600)",
+        "msgget(0, 0o1600)",
+        "prctl(4, 0, 0, 0, 0)",  # PR_SET_DUMPABLE
     ],
 )
 def test_the_kernel_is_asked_for_nothing_that_breaks_out(sandbox, call):

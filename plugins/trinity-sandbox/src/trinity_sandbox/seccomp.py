@@ -40,6 +40,8 @@ _ALWAYS = {
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
     "shmat": (30, 196),
+    "semget": (64, 190),
+    "msgget": (68, 186),
 }
 _WITHOUT_NAMESPACES = {  # what namespaces of its own would make harmless
     "socket": (41, 198),
@@ -77,33 +79,45 @@ _WITHOUT_NAMESPACES = {  # what namespaces of its own would make harmless
     "utimensat": (280, 88),
     "file_setattr": (469, 469),
     "inotify_add_watch": (254, 27),  # it tells the names of files
-    # And a user change how its other processes run.
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
-    "sched_setaffinity": (203, 122),
-    "sched_setscheduler": (144, 119),
-    "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274),
-    # What these hold stays when the command has ended.
-    "semget": (64, 190),
-    "msgget": (68, 186),
-    "mq_open": (240, 180),
+    "fanotify_init": (300, 262),  # likewise
+    "mq_open": (240, 180),  # a queue stays when the command has ended
 }
 
 
-class _Condition(NamedTuple):
-    """A call passes if an argument, as far as a mask shows it, has a value."""
+class _Argument(NamedTuple):
+    """An argument, as far as a mask shows it, has a value."""
 
-    call: tuple[int, int]
-    argument: int
+    place: int
     mask: int
     value: int
 
 
-_ALWAYS_IF = [_Condition((56, 220), 0, 0x7E020000, 0)]  # clone: no namespaces
+class _Condition(NamedTuple):
+    """A call passes if all these arguments have their values; ``is_denied``: otherwise."""
+
+    call: tuple[int, int]
+    arguments: tuple[_Argument, ...]
+    is_denied: bool = False
+
+
+_ALL = 0xFFFFFFFF
+_SELF = (_Argument(0, _ALL, 0),)  # a process is the first argument, and 0 the one that calls
+_ALWAYS_IF = [
+    _Condition((56, 220), (_Argument(0, 0x7E020000, 0),)),  # clone: no namespaces
+    # prctl: no PR_SET_DUMPABLE, which would hide from the user what a process has open
+    _Condition((157, 167), (_Argument(0, _ALL, 4),), is_denied=True),
+]
 _WITHOUT_NAMESPACES_IF = [
-    _Condition((302, 261), 0, 0xFFFFFFFF, 0),  # prlimit64: of this process
-    _Condition((16, 29), 1, 0xFFFFFF00, 0x5400),  # ioctl: of terminals and pipes, not of files
+    _Condition((302, 261), _SELF),  # prlimit64
+    _Condition((16, 29), (_Argument(1, 0xFFFFFF00, 0x5400),)),  # ioctl: of terminals and pipes
+    _Condition((53, 199), (_Argument(1, 0xF, 1),)),  # socketpair: streams; others send anywhere
+    # A user could change how its other processes run.
+    _Condition((141, 140), (_Argument(0, _ALL, 0), _Argument(1, _ALL, 0))),  # setpriority
+    _Condition((251, 30), (_Argument(0, _ALL, 1), _Argument(1, _ALL, 0))),  # ioprio_set
+    _Condition((203, 122), _SELF),  # sched_setaffinity
+    _Condition((144, 119), _SELF),  # sched_setscheduler
+    _Condition((142, 118), _SELF),  # sched_setparam
+    _Condition((314, 274), _SELF),  # sched_setattr
 ]
 _CLONE3 = 435  # its flags are where no filter looks; without it, clone is called
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -146,11 +160,13 @@ def filter_for(*, has_namespaces: bool) -> bytes:
 
 def _steps_of(condition: _Condition, column: int) -> list[tuple[int, int, int, int]]:
     """Return steps that end the filter for a call, and leave all other numbers as they are."""
-    return [
-        (_EQUAL, 0, 5, condition.call[column]),
-        (_LOAD, 0, 0, 16 + 8 * condition.argument),  # its lower half; both machines begin with it
-        (_AND, 0, 0, condition.mask),
-        (_EQUAL, 0, 1, condition.value),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _EPERM),
-    ]
+    matches, differs = (_EPERM, _ALLOW) if condition.is_denied else (_ALLOW, _EPERM)
+    steps = [(_RETURN, 0, 0, matches), (_RETURN, 0, 0, differs)]
+    for argument in reversed(condition.arguments):
+        steps = [
+            (_LOAD, 0, 0, 16 + 8 * argument.place),  # its lower half; both machines begin with it
+            (_AND, 0, 0, argument.mask),
+            (_EQUAL, 0, len(steps) - 1, argument.value),
+            *steps,
+        ]
+    return [(_EQUAL, 0, len(steps), condition.call[column]), *steps]
