@@ -12,6 +12,8 @@ import time
 
 import pytest
 from trinity.common.workflows import CodeWorkflow
+from trinity.errors import EnvError
+from trinity_sandbox import disk
 from trinity_testing.builders import a_task
 from trinity_testing.engines import ScriptedEngine
 from trinity_testing.scripted_model import model_over
@@ -166,6 +168,15 @@ def test_a_program_that_opens_a_connection_earns_nothing() -> None:
 )
 def test_a_program_that_takes_too_much_earns_nothing(attack) -> None:
     assert reward_of(f"{attack}\n{RIGHT}") == 0.0
+
+
+def test_a_right_program_earns_no_0_where_others_fill_the_disk_meanwhile(monkeypatch) -> None:
+    monkeypatch.setattr(disk, "is_nearly_full", lambda folder: True)
+
+    with pytest.raises(EnvError, match=r"left on the disk of .*TMPDIR"):
+        reward_of(f"import time\ntime.sleep(0.4)\n{RIGHT}")
+    monkeypatch.setattr(disk, "is_nearly_full", lambda folder: len(os.listdir(folder)) > 100)
+    assert reward_of(FILLS + RIGHT) == 0.0
 
 
 def test_a_program_that_nests_folders_has_its_reward_and_leaves_nothing(

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from trinity.errors import ConfigError, EnvError
 
-from trinity_sandbox.disk import is_nearly_full
+from trinity_sandbox.disk import is_nearly_full, kept_free
 from trinity_sandbox.supervise import run_supervised
 from trinity_sandbox.trees import empty_tree
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from trinity_sandbox.supervise import Ended
 
-__all__ = ["CommandResult", "Limits", "Sandbox", "Session", "interpreter"]
+__all__ = ["CommandResult", "Limits", "Sandbox", "Session", "disk_is_full", "interpreter"]
 
 logger = logging.getLogger("trinity.sandbox")
 
@@ -46,8 +46,8 @@ class Limits:
         tmp_bytes: of ``/tmp``, where the sandbox has one of its own.
         output_bytes: of stdout and of stderr.
         disk_bytes: of all files of the session's folder together, and of files that were deleted
-            and are open; 0: no limit. A command is also ended where less than 256 MB are left on
-            the disk.
+            and are open; 0: no limit. A command is also ended where less than 256 MB, or a tenth of
+            a smaller disk, are left on the disk.
     """
 
     cpu_s: float = 5.0
@@ -70,7 +70,8 @@ class CommandResult:
         stdout: at most ``Limits.output_bytes``.
         stderr: likewise.
         reason: the limit that ended it: ``wall_time``, ``cpu_time``, ``memory``, ``processes``,
-            ``output`` or ``disk``; ``stopped``: ``Session.stop`` did; "": none did.
+            ``output`` or ``disk``; ``disk_full``: the disk has hardly anything left, and the files
+            of the session are within their limit; ``stopped``: ``Session.stop`` did; "": none did.
     """
 
     exit: int
@@ -191,14 +192,11 @@ class Sandbox(ABC):
 
         Raises:
             EnvError: the sandbox could not be built, or ``limits.disk_bytes`` is set and the disk
-                has less than 256 MB left before the command starts.
+                has hardly anything left before the command starts.
         """
         with self.open(files=files, binds=binds, limits=limits) as session:
             if session.limits.disk_bytes and is_nearly_full(session.folder):
-                raise EnvError(
-                    f"sandbox {self.name}: less than 256 MB are left on the disk of "
-                    f"{session.folder.parent}. Free some, or set TMPDIR to another disk."
-                )
+                raise EnvError(disk_is_full(self.name, session.folder.parent))
             return session.run(command, stdin=stdin)
 
     @contextmanager
@@ -255,6 +253,14 @@ def _empty(folder: str) -> None:
         empty_tree(folder)
     except OSError as error:
         logger.warning("what a command wrote into %s is not all deleted: %s", folder, error)
+
+
+def disk_is_full(sandbox: str, folder: Path) -> str:
+    """Return a message: a command was not run, or not to its end, for want of disk."""
+    return (
+        f"sandbox {sandbox}: less than {kept_free(folder) >> 20} MB are left on the disk of "
+        f"{folder}. Free some, or set TMPDIR to another disk."
+    )
 
 
 def interpreter() -> tuple[str, tuple[Path, ...]]:

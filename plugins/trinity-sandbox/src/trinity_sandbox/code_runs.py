@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import re
 import secrets
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from trinity.errors import EnvError
+
+from trinity_sandbox.base import disk_is_full
+from trinity_sandbox.disk import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,11 +64,13 @@ def num_passed(
         limits: of each test.
 
     Raises:
-        EnvError: a test could not be started.
+        EnvError: a test could not be started, or others filled the disk meanwhile.
     """
     passed = late = 0
     for case in cases:
         outcome = _outcome(code, case, sandbox=sandbox, limits=limits)
+        if outcome.reason == FULL:
+            raise EnvError(disk_is_full(sandbox.name, Path(tempfile.gettempdir())))
         passed += _passes(case, outcome)
         late += outcome.reason in {"wall_time", "cpu_time"}
     return passed, late

@@ -142,7 +142,7 @@ class _Watched:
             "processes": number > self.limits.processes + _LAUNCHERS,
         }
         reason = next((reason for reason, is_over in passed.items() if is_over), "")
-        return reason or ("disk" if self.disk.is_passed(pids) else "")
+        return reason or self.disk.passed(pids)
 
 
 def run_supervised(

@@ -15,14 +15,28 @@ TYPE_CHECKING = False  # as in the launcher
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-__all__ = ["ENTER", "FILE", "LEAVE", "empty_tree", "give_tree", "remove_tree", "walk"]
+__all__ = [
+    "BORROW",
+    "ENTER",
+    "FILE",
+    "LEAVE",
+    "SKIP",
+    "TAKE",
+    "empty_tree",
+    "give_tree",
+    "remove_tree",
+    "walk",
+]
 
 FILE, ENTER, LEAVE = "file", "enter", "leave"
+TAKE, BORROW, SKIP = "take", "borrow", "skip"  # what to do where a folder was shut
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-def walk(top: str | os.PathLike[str], *, opens: int = 0) -> Iterator[tuple[str, int, str]]:
+def walk(
+    top: str | os.PathLike[str], *, opens: int = 0, shut: str = TAKE
+) -> Iterator[tuple[str, int, str]]:
     """Yield each thing below a folder: what it is, a descriptor of its folder, and its name.
 
     It is ``FILE`` for all but folders (a link is a file, wherever it leads), ``ENTER`` for a folder
@@ -32,14 +46,16 @@ def walk(top: str | os.PathLike[str], *, opens: int = 0) -> Iterator[tuple[str, 
 
     Args:
         top: the folder; it is not among what is yielded.
-        opens: ``os.R_OK | os.X_OK``, say: this user takes these rights where a folder of its own
-            lacks one of them. A folder that cannot be opened all the same is left at once.
+        opens: ``os.R_OK | os.X_OK``, say: the rights that this user needs for a folder.
+        shut: what to do with a folder that lacks one of them. ``TAKE``: this user takes them for a
+            folder of its own. ``BORROW``: likewise, and it has its mode again when it is left.
+            ``SKIP``: it is left at once, as is a folder that cannot be opened all the same.
 
     Raises:
         OSError: ``top`` cannot be opened, or a folder was moved to another one meanwhile.
     """
-    here = _opened(top, None, opens)
-    above: list[tuple[tuple[int, int], str, list[str]]] = []
+    here, was = _opened(top, None, opens, shut)
+    above: list[tuple[tuple[int, int], str, list[str], _Modes]] = []
     try:
         folders = yield from _files(here)
         while folders or above:
@@ -47,59 +63,112 @@ def walk(top: str | os.PathLike[str], *, opens: int = 0) -> Iterator[tuple[str, 
                 name = folders.pop()
                 yield ENTER, here, name
                 try:
-                    below = _opened(name, here, opens)
+                    below, modes = _opened(name, here, opens, shut)
                 except OSError:  # it is gone, or of another user
                     yield LEAVE, here, name
                     continue
-                above.append((_identity(here), name, folders))
+                above.append((_identity(here), name, folders, was))
                 os.close(here)
-                here = below
+                here, was = below, modes
                 folders = yield from _files(here)
             else:
-                identity, name, folders = above.pop()
-                up = os.open("..", _FOLDER, dir_fd=here)
-                os.close(here)
-                here = up
+                identity, name, folders, modes = above.pop()
+                here, was = _left(here, was), modes
                 if _identity(here) != identity:
+                    was = None  # of another folder
                     raise OSError(errno.ESTALE, f"the folder {name} was moved meanwhile")
                 yield LEAVE, here, name
     finally:
+        _leave_all(here, was, [(identity, modes) for identity, _, _, modes in above])
+
+
+_Modes = tuple[int, int] | None  # of a folder, before and while rights are borrowed
+
+
+def _left(here: int, was: _Modes) -> int:
+    """Return the folder above, in place of one that gets its mode again."""
+    up = os.open("..", _FOLDER, dir_fd=here)
+    _put_back(here, was)
+    os.close(here)
+    return up
+
+
+def _leave_all(here: int, was: _Modes, above: list[tuple[tuple[int, int], _Modes]]) -> None:
+    """Give a folder and those above it their modes again, as far as none was moved."""
+    try:
+        while any(modes for _, modes in above):
+            identity, modes = above.pop()
+            here, was = _left(here, was), modes
+            if _identity(here) != identity:
+                was = None
+                break
+    except OSError:  # one cannot be reached any more
+        pass
+    finally:
+        _put_back(here, was)
         os.close(here)
+
+
+def _put_back(folder: int, was: _Modes) -> None:
+    """Give a folder its mode again, unless it has got another one meanwhile."""
+    try:
+        if was and stat.S_IMODE(os.fstat(folder).st_mode) == was[1]:
+            os.chmod(f"/proc/self/fd/{folder}", was[0])
+    except OSError:  # it was deleted
+        pass
 
 
 def _files(here: int) -> Generator[tuple[str, int, str], None, list[str]]:
     """Yield what is no folder, and return the names of the folders."""
     folders = []
-    with os.scandir(here) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry.name)
-            else:
-                yield FILE, here, entry.name
+    try:
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                else:
+                    yield FILE, here, entry.name
+    except FileNotFoundError:  # it was deleted meanwhile
+        pass
     return folders
 
 
-def _opened(name: str | os.PathLike[str], at: int | None, opens: int) -> int:
-    """Return a descriptor of a folder, whose mode is changed where this user lacks a right.
+def _opened(
+    name: str | os.PathLike[str], at: int | None, opens: int, shut: str
+) -> tuple[int, _Modes]:
+    """Return a descriptor of a folder, and its modes if this user borrowed a right.
 
     The mode is changed by a handle: at the name may stand a link by then.
+
+    Raises:
+        OSError: it cannot be opened.
     """
     if not opens:
-        return os.open(name, _FOLDER, dir_fd=at)
+        return os.open(name, _FOLDER, dir_fd=at), None
     handle = os.open(name, _HANDLE, dir_fd=at)
+    was = None
     try:
         if not os.access(".", opens, dir_fd=handle):
-            _take(handle, opens)
-        return os.open(".", _FOLDER, dir_fd=handle)
+            was = _taken(handle, opens) if shut != SKIP else None
+            if was is None and shut != TAKE:  # perhaps it opens, but nothing in it
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return os.open(".", _FOLDER, dir_fd=handle), was if shut == BORROW else None
+    except OSError:
+        _put_back(handle, was if shut == BORROW else None)
+        raise
     finally:
         os.close(handle)
 
 
-def _take(handle: int, rights: int) -> None:
-    try:  # noqa: SIM105 - the launcher would import contextlib for it
-        os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(os.fstat(handle).st_mode) | rights << 6)
-    except OSError:  # of another user, or a disk that is only read: perhaps it can be opened
-        pass
+def _taken(handle: int, rights: int) -> _Modes:
+    """Take rights for a folder, and return its modes; None: it has another owner, say."""
+    before = stat.S_IMODE(os.fstat(handle).st_mode)
+    after = before | rights << 6
+    try:
+        os.chmod(f"/proc/self/fd/{handle}", after)
+    except OSError:
+        return None
+    return before, after
 
 
 def _identity(folder: int) -> tuple[int, int]:
