@@ -190,6 +190,7 @@ def test_a_model_whose_name_looks_like_a_path_is_refused_with_the_nearest_name(
         (["model.model_path=''"], "model.model_path: is empty"),
         (["model.model_path=café"], "there is no folder 'café'"),
         (["model.model_path=my--model"], "there is no folder 'my--model'"),
+        (["model.chat_template_path=t.jinja"], "chat_template_path: there is no file 't.jinja' in"),
         (["buffer.explorer_input.taskset.default_workflow_type=null"], "nothing says which"),
         (["buffer.explorer_input.taskset.path=null"], "nothing says where the rows are"),
         (["buffer.explorer_input.taskset.data_selector.kwargs.x=1"], "has no argument 'x'"),

@@ -29,12 +29,10 @@ _WORKFLOWS = "Write simple_workflow or math_workflow; others: trinity plugins li
 
 def path_problems(config: Config) -> list[Problem]:
     """Return what is wrong with the model and the datasets of a run of this mode."""
-    problems = list(_run_directory_problems(config))
+    problems = list(_name_problems(config))
     problems += [] if config.model.external_model.enable else _model_problems(config)
-    if config.mode == "train":
-        problems += _train_input_problems(config)
-    if config.has_trainer:
-        problems += _auxiliary_problems(config)
+    problems += _train_input_problems(config) if config.mode == "train" else []
+    problems += _auxiliary_problems(config) if config.has_trainer else []
     if config.mode in {"both", "explore"}:
         problems += _taskset_problems(config, "tasksets", config.buffer.explorer_input.tasksets)
     if config.mode in {"both", "explore", "bench"}:
@@ -43,14 +41,17 @@ def path_problems(config: Config) -> list[Problem]:
     return problems
 
 
-def _run_directory_problems(config: Config) -> Iterator[Problem]:
-    """Yield the names that would lead out of ``checkpoint_root_dir``."""
+def _name_problems(config: Config) -> Iterator[Problem]:
+    """Yield a template that is not there, and names that lead out of ``checkpoint_root_dir``."""
+    template = config.model.chat_template_path
+    if template and not os.path.isfile(template):
+        what = f"there is no file {template!r}{_seen_from(template)}"
+        yield config.source.problem("model.chat_template_path", what, "Give a Jinja template.")
     for key in ("project", "group", "name"):
         value = getattr(config, key)
         if Path(value).is_absolute() or ".." in Path(value).parts:
-            what = f"{value!r} leads out of checkpoint_root_dir."
             remedy = "Use a plain name; set checkpoint_root_dir instead."
-            yield config.source.problem(key, what, remedy)
+            yield config.source.problem(key, f"{value!r} leads out of checkpoint_root_dir.", remedy)
 
 
 def _model_problems(config: Config) -> Iterator[Problem]:
@@ -86,8 +87,7 @@ def _train_input_problems(config: Config) -> Iterator[Problem]:
         what = "is queue, but in mode train nothing writes to a queue of this process."
         yield problem(f"{_EXPERIENCES}.storage_type", what, "Use file, and give its path.")
     elif not buffer.path:
-        what = "is missing: mode train reads its rows from there."
-        yield problem(f"{_EXPERIENCES}.path", what)
+        yield problem(f"{_EXPERIENCES}.path", "is missing: mode train reads its rows from there.")
     else:
         yield from _dataset_problems(config, f"{_EXPERIENCES}.path", buffer)
 
@@ -97,8 +97,9 @@ def _auxiliary_problems(config: Config) -> Iterator[Problem]:
         path = f"buffer.trainer_input.auxiliary_buffers.{name}"
         if buffer.storage_type in {"queue", "sql"}:
             what = f"is {buffer.storage_type}, but nothing writes to an auxiliary buffer."
-            remedy = "Use file, and give its path."
-            yield config.source.problem(f"{path}.storage_type", what, remedy)
+            yield config.source.problem(
+                f"{path}.storage_type", what, "Use file, and give its path."
+            )
         elif not buffer.path:
             yield config.source.problem(f"{path}.path", "is missing: its rows are read from there.")
         else:
@@ -116,16 +117,14 @@ def _unknown_buffer(config: Config) -> Iterator[Problem]:
         yield config.source.problem(path, what, f"It has: {', '.join(known)}.")
 
 
-def _taskset_problems(
-    config: Config, name: str, tasksets: list[TasksetConfig]
-) -> Iterator[Problem]:
+def _taskset_problems(config: Config, name: str, sets: list[TasksetConfig]) -> Iterator[Problem]:
     needed = name == ("eval_tasksets" if config.mode == "bench" else "tasksets")
     problem = config.source.problem
-    if needed and not tasksets:
+    if needed and not sets:
         key = "eval_tasksets" if config.mode == "bench" else "taskset"
         what = f"is missing: mode {config.mode} has no tasks."
         yield problem(f"{_INPUT}.{key}", what, "Give its path and default_workflow_type.")
-    for index, taskset in enumerate(tasksets):
+    for index, taskset in enumerate(sets):
         path = f"{_INPUT}.{name}.{index}"
         if not taskset.default_workflow_type and not taskset.format.workflow_key:
             what = "is missing: nothing says which workflow runs these tasks."
