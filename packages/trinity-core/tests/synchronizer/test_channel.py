@@ -61,6 +61,7 @@ def read(snapshot):
 def receive(spec, manifest, told):
     """Tell what another process got, or why it did not."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)  # the threads of the process that was forked are not here
     try:
         channel = joined(spec)
         told.send("joined")
