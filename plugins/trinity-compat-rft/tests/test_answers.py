@@ -25,6 +25,20 @@ from trinity_compat_rft.judging import listed_scores, rating
         ("Of 4 signs the answer is e \\cdot e", "e^2", 1.0),
         ("The answer is x + x.", "3x", 0.0),
         ("The answer is 2x. The answer is correct.", "x + x + 0x", 1.0),
+        ("The answer is xy + yx. The answer is correct.", "2xy", 1.0),
+        ("Of 4 signs the answer is \\pi.", "3.141593", 1.0),
+        ("3*6 = 18. The answer is x + x.", "18 km", 0.0),
+        ("The answer is as follows.\n3*6 = 18", "18", 1.0),  # words are no answer to a number,
+        ("The answer is as follows.\n3*6 = 18", "18 km", 1.0),  # whatever stands beside it
+        ("The answer is as follows.\n3*6 = 18", "\\frac{36}{2}", 1.0),
+        ("The answer is as follows.\n3*6 = 18", "18 \\text{ cm}", 1.0),
+        ("The answer is in km:\n3*6 = 18", "18 km", 1.0),
+        ("The answer is so:\n3*6 = 18", "18", 1.0),
+        ("The answer is \\[\n18\n\\]", "18 km", 1.0),
+        ("60 + 30 = 90, and the answer is correct.", "90^\\circ", 1.0),
+        ("60 + 30 = 90, and the answer is correct.", "80^\\circ", 0.0),
+        ("The answer is Paris, by 2 votes.\nThe answer is Rome.", "Rome", 1.0),
+        ("The answer is abcd + abcd.", "2abcd", 1.0),  # nothing else is there to take
         ("12 apples and 30 pears make 42", "#### 42", 1.0),
         ("\\boxed{42}", "12 + 30 = 42\n#### 42", 1.0),
         ("\\boxed{3.14159}", "3.1416", 1.0),  # off by 8e-7 of its size

@@ -16,6 +16,10 @@ __all__ = ["accuracy", "final_answer", "is_close", "is_right", "true_answer"]
 
 _STATED = re.compile(r"(?:final|the)\s+answer\s+is\s*:?\s*(?=\S)", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*)?\.?\d+")
+# A long word, two short ones, or nothing but one; no \command, and no product such as xy + yx.
+_WORDS = re.compile(
+    r"(?<![\\A-Za-z])(?:[A-Za-z]{4,}|[A-Za-z]{2,}\s+[A-Za-z]{2,})|^[A-Za-z]{2,}\W*$"
+)
 TOLERANCE = 1e-4  # between numbers, relative: 3.1416 stands for pi
 FACTORS = (1.0, 100.0, 0.01)  # a percentage may be given as a part, and the other way round
 
@@ -62,19 +66,23 @@ def final_answer(text: str, *, truth: str = "") -> str | None:
 
     Args:
         text: of the response.
-        truth: where it has a number, a stated answer with one goes before those without one, which
-            are passed over where the truth is nothing but a number.
+        truth: where it has a number, a stated answer with one counts first, then a formula without
+            one, and words ("as follows", "correct") only where the text has no number either.
     """
     boxed = boxed_answer(text)
     if boxed is not None:
         return boxed
     stated, numbers = _stated_answers(text), _NUMBER.findall(text)
-    with_number = [one for one in stated if _NUMBER.search(one)]
-    if with_number and _NUMBER.search(truth):
-        return with_number[-1]
-    if stated and _number(truth) is None:
-        return stated[-1]
-    return numbers[-1] if numbers else None
+    if _NUMBER.search(truth):
+        with_number = [one for one in stated if _NUMBER.search(one)]
+        found = with_number or [one for one in stated if _is_formula(one)] or numbers or stated
+    else:
+        found = stated or numbers
+    return found[-1] if found else None
+
+
+def _is_formula(stated: str) -> bool:
+    return any(one.isalpha() for one in stated) and _WORDS.search(stated) is None
 
 
 def _stated_answers(text: str) -> list[str]:
