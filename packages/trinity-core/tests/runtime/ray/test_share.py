@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trinity.common.config import Config, Machine
 from trinity.errors import ConfigError
+from trinity.extend import get_manager
 from trinity.runtime.ray import build
 from trinity.runtime.ray.cluster import num_workers
 from trinity.runtime.ray.gpu_allocation import Host, shares_of, unseen_gpus
@@ -27,7 +28,8 @@ def test_a_run_of_a_machine_without_gpus_is_refused_where_its_cluster_has_some(o
 
     said = unseen_gpus(config, hosts=hosts, machine=Machine())
 
-    assert said.startswith("the cluster has 8 GPUs, and this machine, where the run was started")
+    assert said.startswith("the cluster has 8 GPUs, and PyTorch finds none on this machine")
+    assert "its workers reserve GPUs of the cluster all the same" in said
     assert unseen_gpus(config, hosts=hosts, machine=Machine(num_gpus=1)) == ""
     assert unseen_gpus(config, hosts=hosts[1:], machine=Machine()) == ""
 
@@ -39,6 +41,31 @@ def test_who_asks_for_no_gpus_is_not_refused_for_those_that_the_cluster_has() ->
     assert unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine()) == ""
 
 
+@pytest.mark.parametrize("service", ["external_model", "tinker"])
+def test_a_run_whose_model_is_served_elsewhere_is_not_refused_for_gpus(service) -> None:
+    config = Config()
+    getattr(config.model, service).enable = True
+
+    assert unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine()) == ""
+
+
+def test_a_run_in_its_own_ray_is_warned_of_gpus_that_pytorch_cannot_use(monkeypatch) -> None:
+    monkeypatch.setattr(build, "hosts_of_cluster", lambda: [Host(total=2, free=2)])
+    monkeypatch.setattr(build, "await_ended_groups", lambda name: None)
+    monkeypatch.setattr(build, "probe", Machine)
+    said: list[str] = []
+    config, display = Config(), SimpleNamespace(say=said.append)
+    config.trainer.trainer_type = "torch"
+    parts = SimpleNamespace(config=config, manager=get_manager(), display=display)
+    workers = SimpleNamespace(worker_spec=SimpleNamespace(namespace="run/1"))
+
+    build._RayBuilder(parts, workers, has_others=False)
+
+    assert said == [
+        "warning: PyTorch cannot use this machine's 2 GPUs: defaults are those of a CPU"
+    ]
+
+
 def test_a_run_that_counted_on_no_gpus_starts_no_worker_where_there_are_some(monkeypatch) -> None:
     monkeypatch.setattr(build, "hosts_of_cluster", lambda: [Host(total=8, free=8)])
     monkeypatch.setattr(build, "await_ended_groups", lambda name: None)
@@ -46,8 +73,8 @@ def test_a_run_that_counted_on_no_gpus_starts_no_worker_where_there_are_some(mon
     parts = SimpleNamespace(config=Config(), manager=None)
     workers = SimpleNamespace(worker_spec=SimpleNamespace(namespace="run/1"))
 
-    with pytest.raises(ConfigError, match="the cluster has 8 GPUs, and this machine"):
-        build._RayBuilder(parts, workers, has_others=False)
+    with pytest.raises(ConfigError, match="the cluster has 8 GPUs, and PyTorch finds none"):
+        build._RayBuilder(parts, workers, has_others=True)
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,11 @@ class _RayBuilder(StageBuilder):
         namespace = workers.worker_spec.namespace
         await_ended_groups(namespace.partition("/")[0])
         hosts = hosts_of_cluster()
-        if said := unseen_gpus(parts.config, hosts=hosts, machine=probe()):
-            raise ConfigError(said)
+        is_own = not has_others
+        if said := unseen_gpus(parts.config, hosts=hosts, machine=probe(), is_own=is_own):
+            if has_others:
+                raise ConfigError(said)
+            parts.display.say(said)
         self._shares, groups = gpu_shares(
             parts.config, parts.manager, hosts=hosts, has_others=has_others
         )

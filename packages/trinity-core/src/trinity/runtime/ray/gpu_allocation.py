@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from trinity.common.config import Config, Machine
     from trinity.extend import PluginManager
 
-
 _ALMOST = 1e-9  # parts of a GPU add up to it inexactly
 _ANY = {"memory": 1.0}  # a byte, which every machine has: a bundle asks for something
 
@@ -194,9 +193,6 @@ def _ranks(widths: Sequence[int], *, first: int = 0) -> dict[str, int]:
     return {f"trainer-{rank}": bundle for rank, bundle in enumerate(bundles)}
 
 
-_GPUS = "cluster.gpu_per_node"
-
-
 @dataclass(frozen=True, slots=True)
 class GpuShares:
     """What each worker asks Ray for."""
@@ -276,22 +272,29 @@ def _no_cpus(engines: int, ranks: int, hosts: Sequence[Host]) -> str:
     )
 
 
-def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> str:
-    """Return why a run is refused that was resolved without its cluster's GPUs; empty: it was not.
+def unseen_gpus(
+    config: Config, *, hosts: Sequence[Host], machine: Machine, is_own: bool = False
+) -> str:
+    """Return what is said of a run that was resolved without its GPUs; empty: it was not.
 
     Args:
         config: of the stage.
         hosts: of the cluster.
         machine: that the run was started on, and its configuration resolved for.
+        is_own: whether the run started the cluster, on this machine.
     """
-    there = sum(host.total for host in hosts)
-    is_meant = config.origins.get(_GPUS) not in {None, "default", "machine"}
-    if not there or machine.num_gpus or is_meant:
+    there, key = sum(host.total for host in hosts), "cluster.gpu_per_node"
+    is_meant = config.origins.get(key) not in {None, "default", "machine"}
+    is_served = config.model.tinker.enable or config.model.external_model.enable
+    if not there or machine.num_gpus or is_meant or is_served:
         return ""
     count = f"{there} GPU{'s'[: there > 1]}"
+    if is_own:
+        return f"warning: PyTorch cannot use this machine's {count}: defaults are those of a CPU"
     return (
-        f"the cluster has {count}, and this machine, where the run was started, has none: defaults "
-        f"are those of a CPU. Start it on a machine with GPUs; if this is meant, set {_GPUS}: 0."
+        f"the cluster has {count}, and PyTorch finds none on this machine, where the run was "
+        f"started: its defaults are those of a CPU. Start it on a machine with GPUs. With {key}: 0 "
+        "it runs with these defaults; its workers reserve GPUs of the cluster all the same."
     )
 
 
