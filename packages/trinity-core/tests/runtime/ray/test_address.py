@@ -236,3 +236,14 @@ def test_gloo_and_nccl_use_the_interface_of_the_nodes_address_unless_another_is_
     del os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]
     address.use_own_interface()
     assert (os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]) == ("lo", "=lo")
+
+
+def test_nccl_chooses_by_itself_where_only_the_interface_of_gloo_is_named(monkeypatch) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth9")
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr(address, "node_address", lambda: "127.0.0.1")
+
+    address.use_own_interface()
+
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "eth9"
+    assert "NCCL_SOCKET_IFNAME" not in os.environ

@@ -10,6 +10,7 @@ import os
 import secrets
 import socket
 import stat
+import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
     from trinity.runtime.ray.cluster import HeadNode
-
 
 _LISTENS = "0A"  # the state in the system's table
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
@@ -112,8 +112,6 @@ def _ends(host: str, port: int) -> set[tuple[str, int]]:
 
 def _in_words(packed: bytes) -> str:
     """Return an address as the table writes it: words of the machine's byte order."""
-    import sys
-
     words = [packed[at : at + 4] for at in range(0, len(packed), 4)]
     turned = [word[::-1] if sys.byteorder == "little" else word for word in words]
     return b"".join(turned).hex().upper()
@@ -168,15 +166,16 @@ def node_address() -> str:
 
 
 def use_own_interface() -> None:
-    """Let gloo and NCCL use the interface that has this node's address, unless another is named.
+    """Let gloo and NCCL use the interface with this node's address, NCCL if none is named to both.
 
     Where the system does not tell, each chooses by itself: gloo by the host's name.
     """
     from trinity.trainer.rendezvous import interface_of
 
     if interface := interface_of(node_address()):
+        if "GLOO_SOCKET_IFNAME" not in os.environ:  # who names gloo's may have ruled this one out
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # and none that begins so
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # and none that begins so
 
 
 def _noted_address(say: Callable[[str], None], owners: Owners | None) -> str:
