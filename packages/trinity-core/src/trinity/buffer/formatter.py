@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trinity.common.config import FormatConfig
     from trinity.common.models.chat_format import ChatFormat
 
-
 Messages = list[dict[str, Any]]  # Any: the chat format of the data
 Row = dict[str, Any]
 

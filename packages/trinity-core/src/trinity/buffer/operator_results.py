@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.ports import OperatorPort
 
-
 SELECTOR_METRIC = "selector_metric"  # the published name
 
 

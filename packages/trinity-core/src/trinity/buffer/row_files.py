@@ -19,7 +19,6 @@ from trinity.errors import DataError
 if TYPE_CHECKING:
     from trinity.common.rows import Row
 
-
 _FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 
 

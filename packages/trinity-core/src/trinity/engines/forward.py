@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from trinity.engines.cpu_kernels import CpuKernels
     from trinity.engines.slot_cache import SlotCache
 
-
 _PREFILL_TOKENS = 16_384  # of one forward, padding included
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-
 _SMALL_MODEL = 50_000_000  # parameters; below, threads wait for each other longer than they work
 
 

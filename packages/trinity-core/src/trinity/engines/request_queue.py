@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from trinity.engines.batch import Batch
     from trinity.engines.lockstep import LockstepBarrier, QueuedRequest
 
-
 logger = logging.getLogger(__name__)
 
 _REMEDIES = (

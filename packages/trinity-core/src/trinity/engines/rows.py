@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.generation.structure import Structures
     from trinity.engines.lockstep import QueuedRequest
 
-
 Settings = tuple[object, ...]
 
 

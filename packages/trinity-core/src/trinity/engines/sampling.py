@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from trinity.common.ports import GenerationRequest, RunKey, WeightVersion
 
-
 _BITS = 23  # u * total < total holds in float32 for every total: the search never runs off the end
 _FEW = 16  # samples; from here on, all at once is faster
 _MANY = 4096  # numbers; from here on, one sample after the other is as fast and takes less memory

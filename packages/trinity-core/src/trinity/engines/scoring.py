@@ -15,7 +15,6 @@ from trinity.errors import ModelError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-
 _PIECE = 512  # tokens of one forward: the logits of more would not fit for a large vocabulary
 
 

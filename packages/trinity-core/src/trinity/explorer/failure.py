@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from trinity.explorer.requests import RolloutRequest
 
-
 SHOWN_FAILURES = 3  # kinds of failure
 _NUMBER = r"0x[0-9a-f]+|\d+"  # or an address
 # Every run would meet these, and repeating helps nobody: the user must change something.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from trinity.common.experience import Experience
     from trinity.explorer.requests import RolloutResult
 
-
 _NAME = re.compile(r"engine-\d+")
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from trinity.common.metrics import Metrics
     from trinity.common.outcome import RunFailure
 
-
 logger = logging.getLogger(__name__)
 
 MIN_RUNS_OF_A_GROUP = 2  # fewer have nothing to be compared with

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.component import EnvironmentSpec
 
-
 _TOLD = ("/METADATA", "/entry_points.txt")  # of a dist-info; the rest says how it was installed
 
 

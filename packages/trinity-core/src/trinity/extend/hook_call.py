@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.record import PluginRecord
 
-
 _owner: ContextVar[str | None] = ContextVar("trinity_plugin_being_loaded", default=None)
 
 

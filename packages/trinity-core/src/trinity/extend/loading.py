@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from trinity.extend.record import PluginRecord
 
-
 IMPORT_S = 60.0  # of a plugin's module, which names classes and imports none
 
 

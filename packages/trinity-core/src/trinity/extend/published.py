@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from trinity.extend.manager import PluginManager
     from trinity.extend.record import PluginRecord
 
-
 MOVED = {  # modules of 0.1 whose names are in another one now
     "trinity.algorithm.normalizer": "trinity.algorithm.ops",
     "trinity.common.experience_values": "trinity.common.value_checks",

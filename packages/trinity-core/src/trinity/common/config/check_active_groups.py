@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
-
 _STYLE = "sync_style fully_async"
 _OTHER = "or use sync_style fixed"
 _EXPERIENCES = "buffer.trainer_input.experience_buffer"

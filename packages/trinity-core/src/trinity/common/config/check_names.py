@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trinity.common.config.problem import Problem
     from trinity.extend import Component, Setting
 
-
 _INPUT = "buffer.explorer_input"
 
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.problem import Problem
 
-
 NUM_ROWS = 20
 
 

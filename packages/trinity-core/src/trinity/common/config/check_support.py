@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from trinity.common.config.config import Config
     from trinity.common.config.problem import Problem
 
-
 _INPUT = {"task_set": "taskset", "default_workflow": "default_workflow_type"}
 _TASKSET = {"default_workflow": "default_workflow_type"}
 _TRAINER = {"ppo_max_token_len_per_gpu": "max_token_len_per_gpu"}

@@ -12,7 +12,6 @@ from trinity.common.config.problem import Problem
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
 _WHERE = "command line"
 _INDEX = re.compile(r"\[(\d+)\]")  # a[0].b means a.0.b
 

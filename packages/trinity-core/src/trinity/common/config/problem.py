@@ -10,7 +10,6 @@ from trinity.errors import ConfigError, NotSupportedYetError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-
 Severity = Literal["error", "not_yet", "open", "notice"]
 
 

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.ray_processes import RayWatch
     from trinity.runtime.ray.worker import WorkerFacts
 
-
 ANSWER_TIMEOUT_S = 10.0
 
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}

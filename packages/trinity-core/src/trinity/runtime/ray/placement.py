@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from trinity.runtime.ray.gpu_allocation import Group
     from trinity.runtime.ray.worker import WorkerFacts
 
-
 _SENDERS = ("trainer", "trainer-0")
 
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from trinity.synchronizer.staging import WeightManifest
     from trinity.synchronizer.weights import PackedWeights
 
-
 FETCHED_S = 600.0  # so long weights may take from the object store of another machine
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from trinity.common.experience import Experience
 
-
 logger = logging.getLogger(__name__)
 
 EVALUATIONS = "evaluations"

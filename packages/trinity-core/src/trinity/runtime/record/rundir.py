@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from trinity.common.config import Config
 
-
 EXPLORER_STATE = "explorer_state.json"  # where a run without a trainer keeps its place
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trinity.runtime.record.rundir import RunDir
     from trinity.runtime.record.sample_files import Sample
 
-
 MAX_LETTERS = 4_000  # of a prompt, and of a response; the samples' files have all
 
 
