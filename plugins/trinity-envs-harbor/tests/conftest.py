@@ -146,9 +146,9 @@ def run_task(workflow_of) -> Callable[..., Any]:
     return run
 
 
-def read_rewards(root: Path) -> dict[str, float]:
+def read_rewards(root: Path, **given: str) -> dict[str, float]:
     """Return the rewards in the folder of ``/``."""
-    return rewards.read_rewards(lambda path: read_inside(root, path))
+    return rewards.read_rewards(lambda path: read_inside(root, path), **given)
 
 
 def call(command: str) -> str:

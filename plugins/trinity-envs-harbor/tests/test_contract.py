@@ -73,6 +73,37 @@ def test_of_two_files_one_that_cannot_be_read_is_0_and_no_way_to_a_failed_rollou
 
 
 @pytest.mark.parametrize(
+    ("as_json", "as_text", "rewards", "told"),
+    [
+        ("{bad", "0", {"speed": 0.0, "reward": 0.0}, "'speed' is 0."),
+        ("{bad", "1", {"speed": 0.0, "reward": 0.0}, "'speed' is 0."),
+        ('{"speed": 1}', "x", {"speed": 1.0, "reward": 0.0}, "'reward' is 0."),
+        ('{"speed": 1}', "0", {"speed": 1.0, "reward": 0.0}, ""),
+        ('{"speed": 2, "reward": 1}', "0", {"speed": 2.0, "reward": 0.0}, ""),
+    ],
+)
+def test_of_two_files_the_key_takes_its_number_or_0_if_reward_json_cannot_be_read(
+    tmp_path, caplog, as_json, as_text, rewards, told
+) -> None:
+    root = written(tmp_path, reward_json=as_json, reward_txt=as_text)
+    found = read_rewards(root, key="speed")
+
+    assert found == rewards
+    assert chosen(found, "speed") == rewards["speed"]
+    assert caplog.text.rstrip().endswith(told) if told else not caplog.text
+
+
+@needs_bwrap
+def test_the_reward_of_a_key_is_0_where_the_verifier_leaves_a_broken_file_beside_another(
+    run_task, a_task
+) -> None:
+    script = "#!/bin/sh\ncd /logs/verifier\necho '{bad' > reward.json\necho 0 > reward.txt\n"
+    experiences, _ = run_task(a_task(script), "Done.", reward_key="accuracy")
+
+    assert experiences[-1].reward == 0
+
+
+@pytest.mark.parametrize(
     ("files", "said"),
     [
         ({}, "wrote no reward: neither /logs/verifier/reward.json nor"),

@@ -188,7 +188,7 @@ def _run(
 ) -> _Outcome:
     printed: list[str] = []
     try:
-        with opened(ready, sandbox) as environment:
+        with opened(ready, sandbox, reward_key=key) as environment:
             found = step_rewards(environment, lambda step: printed.append(act(environment, step)))
         rewards = rolled_up(found, is_final=ready.task.is_final)
         return _Outcome(reward=chosen(rewards, key), printed="\n".join(filter(None, printed)))

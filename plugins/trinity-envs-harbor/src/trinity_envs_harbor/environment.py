@@ -39,10 +39,14 @@ class TaskEnvironment:
     Args:
         prepared: what it begins with.
         workspace: over the copy.
+        reward_key: which number of the verifier is wanted; "": ``reward``.
     """
 
-    def __init__(self, prepared: Prepared | PreparedImage, workspace: Workspace) -> None:
+    def __init__(
+        self, prepared: Prepared | PreparedImage, workspace: Workspace, *, reward_key: str = ""
+    ) -> None:
         self.prepared = prepared
+        self._reward_key = reward_key
         self.task = prepared.task
         self._workspace = workspace
 
@@ -138,7 +142,8 @@ class TaskEnvironment:
             return self._verify(step)
         with self._workspace.another() as other:
             self._workspace.hand_over((_ARTIFACTS, *step.artifacts), other)
-            return TaskEnvironment(self.prepared, other)._verify(step)
+            separate = TaskEnvironment(self.prepared, other, reward_key=self._reward_key)
+            return separate._verify(step)
 
     def stop(self) -> None:
         """End the command that runs; from any thread."""
@@ -167,7 +172,7 @@ class TaskEnvironment:
         if ended.reason:
             raise EnvError(f"{name} was ended by its limit of {ended.reason}.{self._printed()}")
         try:
-            return read_rewards(self.read, whose=name)
+            return read_rewards(self.read, whose=name, key=self._reward_key)
         except EnvError as error:
             told = f"{name} (code {ended.exit}): {error}"
             raise EnvError(f"{told}{self._printed()}") from error
@@ -193,6 +198,7 @@ def opened(
     sandbox: Sandbox | ContainerClient,
     *,
     stopped: threading.Event | None = None,
+    reward_key: str = "",
 ) -> Iterator[TaskEnvironment]:
     """Give a new environment; all of it is deleted at the end.
 
@@ -200,9 +206,10 @@ def opened(
         prepared: what it begins with.
         sandbox: where commands run.
         stopped: ends what runs, once it is set; None: :meth:`TaskEnvironment.stop` alone does.
+        reward_key: which number of the verifier is wanted; "": ``reward``.
 
     Raises:
         ConfigError: the sandbox cannot show a task's paths.
     """
     with prepared.workspace(sandbox, stopped=stopped) as workspace:
-        yield TaskEnvironment(prepared, workspace)
+        yield TaskEnvironment(prepared, workspace, reward_key=reward_key)

@@ -21,7 +21,7 @@ _FOLDER = "/logs/verifier"
 
 
 def read_rewards(
-    read: Callable[[str], bytes | None], *, whose: str = "the verifier"
+    read: Callable[[str], bytes | None], *, whose: str = "the verifier", key: str = ""
 ) -> dict[str, float]:
     """Return the numbers of ``reward.json``, or that of ``reward.txt``, whose name is ``reward``.
 
@@ -31,6 +31,7 @@ def read_rewards(
     Args:
         read: a path -> what the file holds; None: there is none.
         whose: named in the log.
+        key: which number is wanted; "": ``reward``.
 
     Raises:
         EnvError: there is none, or the only one is no finite number.
@@ -45,10 +46,11 @@ def read_rewards(
         return _of_text(as_text)
     if as_text is None:
         return _of_json(as_json)
-    rewards = _read_or_zero(_of_json, as_json, whose)
-    plain = _read_or_zero(_of_text, as_text, whose)[REWARD]
+    wanted = key or REWARD
+    rewards = _read_or_zero(_of_json, as_json, whose, wanted)
+    plain = _read_or_zero(_of_text, as_text, whose, REWARD)[REWARD]
     told = next(iter(rewards.values())) if len(rewards) == 1 else rewards.get(REWARD, plain)
-    if told != plain:
+    if told != plain and wanted == REWARD:
         logger.warning(
             "%s wrote %g to reward.json and %g to reward.txt: the lower one counts. Code that the "
             "tests import may have written the other.",
@@ -58,13 +60,13 @@ def read_rewards(
 
 
 def _read_or_zero(
-    read: Callable[[bytes], dict[str, float]], written: bytes, whose: str
+    read: Callable[[bytes], dict[str, float]], written: bytes, whose: str, name: str
 ) -> dict[str, float]:
     try:
         return read(written)
     except EnvError as error:
-        logger.warning("%s wrote two reward files, and %s The reward is 0.", whose, error)
-        return {REWARD: 0.0}
+        logger.warning("%s wrote two reward files, and %s %r is 0.", whose, error, name)
+        return {name: 0.0}
 
 
 def chosen(rewards: Mapping[str, float], key: str = "") -> float:

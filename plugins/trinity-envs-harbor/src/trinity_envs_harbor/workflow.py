@@ -95,7 +95,7 @@ class HarborWorkflow(Workflow):
             folder, sandbox=sandbox, images=images, allow_network=settings.allow_network
         )
         self._check_digest(ready.digest)
-        with opened(ready, sandbox) as environment:
+        with opened(ready, sandbox, reward_key=settings.reward_key) as environment:
             self._hold(environment)
             agent = StepAgent(self.model, environment, settings, system=self._system())
             try:
