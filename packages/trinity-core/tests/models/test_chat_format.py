@@ -105,6 +105,55 @@ def test_the_settings_of_a_model_are_fetched_alone_if_they_are_nowhere(
     assert asked == [(*once, True), (*once, True), (*once, False)]
 
 
+def test_a_model_that_is_known_by_its_name_is_planned_without_a_download(monkeypatch) -> None:
+    def asked(*_, **__):
+        raise AssertionError("the hub was asked")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", asked)
+    monkeypatch.setattr("huggingface_hub.model_info", asked)
+
+    fetch_settings(ModelConfig(model_path="Qwen/Qwen2.5-7B-Instruct"))
+
+
+def test_a_hub_that_did_not_answer_for_the_settings_is_not_asked_again_by_the_loader(
+    monkeypatch,
+) -> None:
+    asked = []
+
+    def refused(*_, **__):
+        asked.append(1)
+        raise ConnectionError("timed out")
+
+    def loader(_model_path, *, local_files_only):
+        raise OSError("not cached")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.model_info", refused)
+    fetch_settings(ModelConfig(model_path="nobody/unknown"))
+    with pytest.raises(ModelError, match="the Hugging Face hub cannot be reached: timed out"):
+        load_pretrained(loader, "nobody/unknown")
+    assert asked == [1]
+
+    fetch_settings(ModelConfig(model_path="nobody/unknown"))  # another run of the process
+
+    assert asked == [1, 1]
+
+
+def test_settings_whose_download_breaks_off_are_no_error(monkeypatch) -> None:
+    class ReadError(Exception):
+        """As httpx has it: no OSError."""
+
+    def broken(*_, local_files_only, **__):
+        raise OSError("not cached") if local_files_only else ReadError("peer closed connection")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.model_info", lambda *_, **__: None)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", broken)
+
+    fetch_settings(ModelConfig(model_path="nobody/broken"))
+
+
 def test_importing_the_model_wrapper_imports_nothing_heavy():
     code = (
         "import sys, trinity.common.models.model, trinity.common.models.chat_format;"

@@ -7,6 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trinity.common.config.memory import known_settings
 from trinity.common.config.model import model_file
 from trinity.errors import ModelError
 
@@ -42,18 +43,25 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
     except ModelError:
         if _is_offline():
             raise
-    _ask_hub_once(model_path)
+    if error := _hub_error(model_path):
+        raise ModelError(error)
     return _loaded(loader, model_path, local_files_only=False, **options)
 
 
 def fetch_settings(model: ModelConfig) -> None:
-    """Download the ``config.json`` of a model that is not here; an error is left to its loader."""
-    if model.external_model.enable or model_file(model.model_path, "config.json") is not None:
+    """Download the ``config.json`` of a model that is not here, if it is not known by its name.
+
+    An error is left to the model's loader, which does not ask again a hub that is out of reach.
+    """
+    path = model.model_path
+    is_known = bool(known_settings(path).get("max_position_embeddings"))
+    if model.external_model.enable or is_known or model_file(path, "config.json") is not None:
         return
     from huggingface_hub import hf_hub_download
 
-    with suppress(ModelError), no_progress_bars():
-        load_pretrained(partial(hf_hub_download, filename="config.json"), model.model_path)
+    _hub_error.cache_clear()  # of a run before, in a notebook that was offline
+    with suppress(Exception), no_progress_bars():  # the HTTP library has errors of its own
+        load_pretrained(partial(hf_hub_download, filename="config.json"), path)
 
 
 @contextmanager
@@ -109,8 +117,8 @@ def _is_offline() -> bool:
 
 
 @cache
-def _ask_hub_once(model_id: str) -> None:
-    """Raise if the hub cannot be reached: its own library tries each file six times, a minute each.
+def _hub_error(model_id: str) -> str:
+    """Return why the hub cannot be reached, empty if it can; its library would try for minutes.
 
     What the hub answers is left to the loader, which tells it.
     """
@@ -120,10 +128,11 @@ def _ask_hub_once(model_id: str) -> None:
     try:
         model_info(model_id, timeout=_HUB_TIMEOUT_S)
     except HfHubHTTPError:
-        return
-    except Exception as error:  # of whichever HTTP library the hub's package uses
-        raise ModelError(
+        return ""
+    except Exception as error:  # noqa: BLE001 -- of whichever HTTP library the hub uses
+        return (
             f"the model {model_id!r} is neither a folder here nor in the cache, and the Hugging "
             f"Face hub cannot be reached: {error}. Give model.model_path a folder written by "
             f"save_pretrained, or download the model first: hf download {model_id}."
-        ) from error
+        )
+    return ""
