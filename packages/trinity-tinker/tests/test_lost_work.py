@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+
 import pytest
 from trinity.errors import DataError
 from trinity_tinker import run_states
@@ -147,6 +151,30 @@ def test_no_step_is_made_with_the_part_of_a_batch_that_is_left_of_it(start, monk
         for kind, seq in (("forward_backward", 4), ("forward_backward", 6), ("optim_step", 7))
     ]
     assert losses[0] == losses[1]
+
+
+def test_a_run_goes_on_whose_journal_has_an_infinite_mean_of_an_earlier_version(start, tmp_path):
+    """SQLite takes no Infinity for JSON; passes without a step are read at the next start."""
+    client, losses = start(), []
+    session = client.session()
+    model, other = client.model(session), client.model(session, 1)
+    client.output(client.backward(other, 1, [DATUM]))
+    client.output(client.backward(model, 1, [DATUM]))
+    client = start()
+    with closing(sqlite3.connect(tmp_path / "again" / "tinker.db")) as file, file:
+        written = json.dumps({"loss": 2.0, "tokens": 4, "advantage": float("-inf")})
+        values = (written, model)
+        file.execute("UPDATE requests SET summary = ? WHERE scope = ? AND seq = 1", values)
+    client = start()
+    for run in (other, model):
+        client.wait(client.step(run, 2))
+        losses.append(loss_of(client, run, 3))
+    with closing(sqlite3.connect(tmp_path / "again" / "tinker.db")) as file:
+        query = "SELECT summary FROM requests WHERE scope = ? AND seq = 1"
+        kept = json.loads(file.execute(query, (model,)).fetchone()[0])
+
+    assert losses[0] == losses[1]
+    assert kept == {"loss": 2.0, "tokens": 4, "advantage": None}
 
 
 def test_a_loaded_checkpoint_ends_a_batch_that_lost_passes(start, monkeypatch):

@@ -47,11 +47,21 @@ FROM requests GROUP BY place, kind;
 _SUMMARY = "ALTER TABLE requests ADD COLUMN summary TEXT;"
 # Kills of the server that a request outlived without a result.
 _KILLS = "ALTER TABLE requests ADD COLUMN kills INTEGER NOT NULL DEFAULT 0;"
-UPGRADES = {
-    1: _SUMMARY + _LISTED + _BASES + _COUNTS + _COUNTED + _KILLS,
-    2: _BASES + _COUNTS + _COUNTED + _KILLS,
-    3: _COUNTS + _COUNTED + _KILLS,
-    4: _KILLS,
+# Earlier versions noted means such as Infinity, which SQLite does not take for JSON.
+_READABLE = """
+UPDATE requests SET summary = REPLACE(
+    REPLACE(REPLACE(summary, '-Infinity', 'null'), 'Infinity', 'null'), 'NaN', 'null'
+) WHERE rowid IN (
+    SELECT rowid FROM requests INDEXED BY listed
+    WHERE summary IS NOT NULL AND NOT json_valid(summary)
+);
+"""
+UPGRADES = {  # of files of this format, too: some were written before the means were finite
+    1: _SUMMARY + _LISTED + _BASES + _COUNTS + _COUNTED + _KILLS + _READABLE,
+    2: _BASES + _COUNTS + _COUNTED + _KILLS + _READABLE,
+    3: _COUNTS + _COUNTED + _KILLS + _READABLE,
+    4: _KILLS + _READABLE,
+    FORMAT: _READABLE,
 }
 SCHEMA = (
     """

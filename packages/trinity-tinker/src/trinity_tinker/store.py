@@ -82,7 +82,7 @@ class Store:
                 self._db.executescript(f"BEGIN; {script} {end}")
         except (OSError, sqlite3.Error) as error:
             raise DataError(f"{path} cannot be used: {error}. Use another folder.") from error
-        if version not in {0, *UPGRADES, FORMAT}:
+        if version not in {0, *UPGRADES}:
             raise DataError(f"{path} is of another version of trinity-tinker. Use another folder.")
 
     def close(self) -> None:
