@@ -70,8 +70,8 @@ def test_a_local_run_uses_one_gpu_whatever_the_cluster_is_asked_for(alone) -> No
     ("setting", "said"),
     [
         (f"{ENGINE}.engine_num=2", "2 engines x 1 GPUs need 2 GPUs; --local uses 1. Decrease it"),
-        ("trainer.num_ranks=2", "2 trainer ranks need 3 GPUs; --local uses 1. Use 1 or fewer."),
-        (f"{ENGINE}.tensor_parallel_size=2", "need 3 GPUs; --local uses 2."),
+        ("trainer.num_ranks=2", "2 trainer ranks need 3 GPUs; --local uses 1. Use 1 or fewer"),
+        (f"{ENGINE}.tensor_parallel_size=2", "need 3 GPUs; --local uses 2. Decrease it"),
     ],
 )
 def test_more_than_a_local_run_has_is_refused_and_the_option_is_named(alone, setting, said) -> None:
@@ -79,6 +79,7 @@ def test_more_than_a_local_run_has_is_refused_and_the_option_is_named(alone, set
 
     (found,) = [str(one) for one in check(config, machine) if "GPUs" in one.message]
     assert said in found
+    assert found.endswith(", or run over Ray, without --local.")
 
 
 def test_an_engine_that_spreads_keeps_its_gpus_in_one_process(alone) -> None:

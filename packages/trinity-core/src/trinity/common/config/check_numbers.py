@@ -106,11 +106,12 @@ def _allocation_problems(config: Config, machine: Machine, parts: NamedParts) ->
     terms += [f"{ranks} trainer ranks" if ranks > 1 else "a trainer"] if ranks else []
     message = f"{' and '.join(terms)} need {wanted} GPUs; "
     message += f"--local uses {have}." if machine.is_one_process else f"there are {have}."
+    path, remedy = "explorer.rollout_model.engine_num", "Decrease it, or tensor_parallel_size"
     if ranks > 1 and (left > 0 or machine.is_one_process):
-        remedy = f"Use {max(1, left)} or fewer."
-        return [config.source.problem("trainer.num_ranks", message, remedy)]
-    path, remedy = "explorer.rollout_model.engine_num", "Decrease it, or tensor_parallel_size."
-    return [config.source.problem(path, message, remedy)]
+        path, remedy = "trainer.num_ranks", f"Use {max(1, left)} or fewer"
+    if machine.is_one_process and not config.is_plugin_mode:
+        remedy += ", or run over Ray, without --local"
+    return [config.source.problem(path, message, f"{remedy}.")]
 
 
 def _colocation_problems(config: Config) -> list[Problem]:
