@@ -8,7 +8,7 @@ import pytest
 from trinity.common.config import Machine, check, load_config, prepared_stages, resolve
 from trinity.common.config.memory import known_shape
 from trinity.common.config.parts import NamedParts
-from trinity.common.config.preparation import in_one_process
+from trinity.common.config.preparation import in_one_process, run_manager, stages_on
 from trinity.common.config.resolve_gpus import num_ranks, trainer_memory
 from trinity.errors import ConfigError
 from trinity.runtime.run import run
@@ -90,6 +90,25 @@ def test_an_engine_that_spreads_keeps_its_gpus_in_one_process(alone) -> None:
     assert machine.num_gpus == 4
     assert config.explorer.rollout_model.engine_num == 1
     assert num_ranks(trains, wide) == 1
+
+
+def test_each_stage_of_a_local_run_uses_the_gpus_of_its_own_engine(a_run) -> None:
+    """A stage that trains shares one GPU with its engine; the other's engine spreads over four."""
+    file = a_run("""\
+        stages:
+          - {stage_name: narrow, mode: both}
+          - stage_name: wide
+            mode: explore
+            explorer: {rollout_model: {tensor_parallel_size: 4}}
+    """)
+
+    config = load_config(file, overrides=LENGTHS)
+    stages = stages_on(config, EIGHT, manager=run_manager(config), local=True)
+
+    assert [machine.num_gpus for _, machine in stages] == [1, 4]
+    narrow, wide = (stage.explorer.rollout_model for stage, _ in stages)
+    assert (narrow.engine_num, wide.engine_num) == (1, 1)
+    assert narrow.gpu_memory_utilization < wide.gpu_memory_utilization == 0.9
 
 
 def test_without_gpus_a_local_run_says_what_was_asked_for(alone) -> None:

@@ -88,14 +88,12 @@ def check_combinations(
 
 
 def _problems_of(config: Config, *, local: bool) -> list[Problem]:
-    from trinity.common.config import check, probe, resolve_stages
-    from trinity.common.config.preparation import in_one_process, run_manager
+    from trinity.common.config import check, probe
+    from trinity.common.config.preparation import run_manager, stages_on
 
     machine, manager = probe(model_path=config.model.model_path), run_manager(config)
-    if local:
-        config, machine = in_one_process(config, machine)
-    stages = resolve_stages(config, machine, manager=manager)
-    found = [problem for stage in stages for problem in check(stage, machine, manager=manager)]
+    stages = stages_on(config, machine, manager=manager, local=local)
+    found = [one for stage, used in stages for one in check(stage, used, manager=manager)]
     return [problem for problem in found if problem.severity != "notice"]
 
 

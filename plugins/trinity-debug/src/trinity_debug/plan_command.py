@@ -75,9 +75,9 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
     its name; needs no weights and no GPU.
     Exit code 1: it does not fit.
     """
-    from trinity.common.config import check, load_config, resolve_stages
+    from trinity.common.config import check, load_config
     from trinity.common.config.parts import NamedParts
-    from trinity.common.config.preparation import run_manager
+    from trinity.common.config.preparation import run_manager, stages_on
     from trinity.common.config.problem import listed
 
     from trinity_debug.simulated_stage import Asked, simulated_stage
@@ -86,15 +86,15 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
         raise typer.BadParameter("--record and --time are for --simulate. Add it.")
     config = load_config(file, overrides=settings or ())
     parts, stages = NamedParts(run_manager(config)), []
-    config, machine = _on_machine(config, gpus, gpu_memory, local=local)
-    for stage in resolve_stages(config, machine, manager=parts.manager):
+    whole = _machine(config, gpus, gpu_memory)
+    for stage, machine in stages_on(config, whole, manager=parts.manager, local=local):
         found = check(stage, machine, manager=parts.manager)
-        stages.append((stage, [one for one in found if one.severity != "notice"]))
+        stages.append((stage, machine, [one for one in found if one.severity != "notice"]))
         typer.echo(f"{stage.name}, on {_words(machine, stage)}:")
         times_s = _of_time(stage, machine, parts, tflops, tokens_per_s)
         for line in [*_lines(stage, machine, parts), *times_s]:
             typer.echo(f"  {line}")
-    problems = dict.fromkeys(line for _, found in stages for line in listed(found))
+    problems = dict.fromkeys(line for *_, found in stages for line in listed(found))
     for line in problems:
         typer.echo(line)
     asked = Asked(
@@ -108,26 +108,23 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
         tflops=tflops,
         tokens_per_s=tokens_per_s,
     )
-    for stage, found in stages if simulate else []:
+    for stage, machine, found in stages if simulate else []:
         typer.echo(f"{stage.name}:")
         typer.echo("\n".join(simulated_stage(stage, machine, parts, asked, problems=found)))
     raise typer.Exit(int(bool(problems)))
 
 
-def _on_machine(
-    config: Config, gpus: int | None, gpu_memory: float, *, local: bool
-) -> tuple[Config, Machine]:
-    """Return it and this machine, or one with the GPUs that are asked for, as a run uses them."""
+def _machine(config: Config, gpus: int | None, gpu_memory: float) -> Machine:
+    """Return this machine, or one with the GPUs that are asked for."""
     from trinity.common.config import probe
-    from trinity.common.config.preparation import in_one_process
     from trinity.common.models.pretrained import fetch_settings
 
     fetch_settings(config.model)
     found = probe(model_path=config.model.model_path)
-    if gpus is not None:
-        size = int(gpu_memory * 1e9) if gpus else None
-        found = replace(found, num_gpus=gpus, gpu_bytes=size, has_bf16=True)
-    return in_one_process(config, found) if local else (config, found)
+    if gpus is None:
+        return found
+    size = int(gpu_memory * 1e9) if gpus else None
+    return replace(found, num_gpus=gpus, gpu_bytes=size, has_bf16=True)
 
 
 def _of_time(

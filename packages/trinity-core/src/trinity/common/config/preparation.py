@@ -10,7 +10,7 @@ from trinity.common.config.check import check
 from trinity.common.config.config import Config
 from trinity.common.config.machine import Machine, probe
 from trinity.common.config.problem import Problem, config_error
-from trinity.common.config.resolve import resolve, resolve_stages, stage_configs
+from trinity.common.config.resolve import resolve, stage_configs
 
 if TYPE_CHECKING:
     from trinity.extend import PluginManager
@@ -57,30 +57,37 @@ def prepared_stages(
         ConfigError: one of them cannot be run; the message lists every problem.
     """
     machine, manager = probe(model_path=config.model.model_path), run_manager(config)
-    if local:
-        config, machine = in_one_process(config, machine)
-    stages = resolve_stages(config, machine, manager=manager)
+    stages = stages_on(config, machine, manager=manager, local=local)
     problems: list[Problem] = []
-    for stage in stages:
+    for stage, used in stages:
         stage._folder = Path.cwd()  # of now: a part of the run may change it
-        found = check(stage, machine, manager=manager)
+        found = check(stage, used, manager=manager)
         notices = [str(p) for p in found if p.severity in harmless]
         stage.notes.extend(notice for notice in notices if notice not in stage.notes)
         problems += [problem for problem in found if problem.severity not in harmless]
     if problems:
         raise config_error(problems, name=config.source.file)
-    return stages
+    return [stage for stage, _ in stages]
 
 
-def in_one_process(config: Config, machine: Machine) -> tuple[Config, Machine]:
+def stages_on(
+    config: Config, machine: Machine, *, manager: PluginManager, local: bool
+) -> list[tuple[Config, Machine]]:
+    """Return each stage, resolved, and the machine as it uses it; see `prepared_stages`."""
+    stages = [(stage, machine) for stage in stage_configs(config)]
+    if local:
+        stages = [in_one_process(stage, machine) for stage, machine in stages]
+    return [(resolve(stage, used, manager=manager), used) for stage, used in stages]
+
+
+def in_one_process(stage: Config, machine: Machine) -> tuple[Config, Machine]:
     """Return both as ``--local`` uses them: a GPU, or those of an engine that spreads over more."""
-    stages, config = stage_configs(config), config.copied()
-    width = max(stage.explorer.rollout_model.tensor_parallel_size for stage in stages)
+    width, stage = stage.explorer.rollout_model.tensor_parallel_size, stage.copied()
     machine = replace(machine, num_gpus=min(machine.num_gpus, width), is_one_process=True)
     for key, most in (("node_num", 1), ("gpu_per_node", machine.num_gpus)):
-        if machine.num_gpus and getattr(config.cluster, key) > most:
-            setattr(config.cluster, key, most)
-    return config, machine
+        if machine.num_gpus and getattr(stage.cluster, key) > most:
+            setattr(stage.cluster, key, most)
+    return stage, machine
 
 
 Config._prepared = staticmethod(prepared)
