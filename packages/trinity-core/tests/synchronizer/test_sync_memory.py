@@ -98,7 +98,8 @@ def peak_of_sender(monkeypatch, *, on_disk):
 
 
 def test_the_sender_holds_no_more_than_two_buckets_where_its_copy_is_a_file(monkeypatch) -> None:
-    assert peak_of_sender(monkeypatch, on_disk=True) <= 2 * BUCKET
+    # and a few tensors that are made or freed meanwhile: the kernel counts pages, not buckets
+    assert peak_of_sender(monkeypatch, on_disk=True) <= 2 * BUCKET + 4 * TENSOR < NUM * TENSOR / 2
 
 
 def test_the_sender_holds_its_copy_where_that_is_in_memory(monkeypatch) -> None:
