@@ -53,6 +53,7 @@ def test_a_run_in_its_own_ray_is_warned_of_gpus_that_pytorch_cannot_use(monkeypa
     monkeypatch.setattr(build, "hosts_of_cluster", lambda: [Host(total=2, free=2)])
     monkeypatch.setattr(build, "await_ended_groups", lambda name: None)
     monkeypatch.setattr(build, "probe", Machine)
+    monkeypatch.setattr(build, "Placement", lambda *_, **__: None)  # no Ray runs here
     said: list[str] = []
     config, display = Config(), SimpleNamespace(say=said.append)
     config.trainer.trainer_type = "torch"
