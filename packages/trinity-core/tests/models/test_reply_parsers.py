@@ -100,6 +100,11 @@ def test_a_value_that_is_not_what_the_schema_says_stays_the_text_it_is():
     [
         ({"type": ["integer", "null"]}, 7),
         ({"type": ["string", "null"]}, "7"),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, 7),  # Optional[int]
+        ({"oneOf": [{"type": "null"}, {"type": ["number"]}]}, 7),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "7"),
+        ({"anyOf": [{}, True, {"type": "null"}]}, "7"),
+        ({"anyOf": "integer"}, "7"),  # no schema
         (True, "7"),  # JSON Schema: any value
         (None, "7"),
     ],
@@ -107,6 +112,27 @@ def test_a_value_that_is_not_what_the_schema_says_stays_the_text_it_is():
 def test_a_schema_may_allow_several_types_or_anything(schema, value):
     function = {**TOOL["function"], "parameters": {"properties": {"count": schema}}}
     reply = parsed("qwen3_coder", CODER, tools=[{**TOOL, "function": function}])
+
+    assert calls(reply) == [("look_up", {"word": "7", "count": value})]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"anyOf": [{"type": "object"}, {"type": "null"}]}, '{"n": 1}', {"n": 1}),
+        ({"anyOf": [{"type": "array"}, {"type": "null"}]}, "[1, 2]", [1, 2]),
+        ({"anyOf": [{"type": "array"}, {"type": "null"}]}, "null", None),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "true", True),
+        ({"anyOf": [{"type": "boolean"}, {"type": "null"}]}, "True", "True"),
+        ({"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}]}, '{"n": 1}', {"n": 1}),
+        ({"$ref": "#/$defs/Place"}, '{"n": 1}', {"n": 1}),
+        ({"$ref": "#/$defs/Word"}, "7", "7"),  # such a type may be an enum of texts
+    ],
+)
+def test_a_value_is_read_by_the_branch_of_its_schema(schema, text, value):
+    function = {**TOOL["function"], "parameters": {"properties": {"count": schema}}}
+    written = CODER.replace("count>\n7", f"count>\n{text}")
+    reply = parsed("qwen3_coder", written, tools=[{**TOOL, "function": function}])
 
     assert calls(reply) == [("look_up", {"word": "7", "count": value})]
 

@@ -191,10 +191,8 @@ class CallsParser(ABC):
 
     def parse(self, text: str, *, prompt: str, tools: Sequence[Message]) -> ParsedReply:
         """Return what the reply says."""
-        if not tools:
-            return ParsedReply(content=text)
         try:
-            found = self.read(text, tools=tools)
+            found = self.read(text, tools=tools) if tools else None
         except (ValueError, RecursionError, MemoryError):  # of a text without bounds
             return ParsedReply(content=text, is_malformed=True)
         if found is None:
@@ -232,11 +230,9 @@ class LlamaJsonParser(CallsParser):
 class MistralParser(CallsParser):
     """Reads ``[TOOL_CALLS]`` and a list of calls, or a name and its arguments after each."""
 
-    _mark = "[TOOL_CALLS]"
-
     def read(self, text: str, *, tools: Sequence[Message]) -> tuple[str, list[ToolCall]] | None:
         """Return the content and the calls; None: no call is begun."""
-        content, *bodies = text.split(self._mark)
+        content, *bodies = text.split("[TOOL_CALLS]")
         if not bodies:
             return None
         if len(bodies) == 1 and bodies[0].strip().startswith("["):
@@ -280,7 +276,7 @@ class QwenCoderParser(CallsParser):
             if parameter is None:
                 raise NotACallError("no parameter")
             key = parameter[1].strip()
-            arguments[key] = _typed(parameter[2], types.get(key))
+            arguments[key] = _typed(parameter[2], types.get(key, []))
             place = parameter.end()
         return tool_call({"name": name, "arguments": arguments})
 
@@ -436,19 +432,28 @@ def _refused(constant: str) -> Any:  # Any: of json's signature; it never return
     raise NotACallError(f"JSON has no {constant}")
 
 
-def _types(name: str, tools: Sequence[Message]) -> dict[str, Any]:  # Any: of a client's schema
+def _types(name: str, tools: Sequence[Message]) -> dict[str, list[Any]]:  # Any: a client's schema
     for tool in tools:
         function = tool.get("function", tool)
         if function.get("name") == name:
             properties = (function.get("parameters") or {}).get("properties") or {}
-            return {k: v.get("type") for k, v in properties.items() if isinstance(v, dict)}
+            return {key: _kinds(schema) for key, schema in properties.items()}
     return {}
 
 
-def _typed(value: str, kind: Any) -> Any:  # Any: what a schema says, and a value of it
-    if kind is None or kind == "string":
-        return value
-    kinds = kind if isinstance(kind, list) else [kind]
+def _kinds(schema: Any) -> list[Any]:  # Any: of a client
+    """Return the types that a schema, or one of its branches, allows; none: it may be anything."""
+    if not isinstance(schema, dict):
+        return []
+    if "$ref" in schema:  # a class, mostly
+        return ["object", "array"]
+    kinds, branches = schema.get("type"), schema.get("anyOf", schema.get("oneOf"))
+    if kinds is None and isinstance(branches, list):
+        return [kind for one in branches for kind in _kinds(one)]
+    return kinds if isinstance(kinds, list) else [kinds]
+
+
+def _typed(value: str, kinds: list[Any]) -> Any:  # Any: what a schema says, and a value of it
     try:
         [parsed] = json_values(value.strip())
     except (ValueError, RecursionError):
