@@ -48,6 +48,12 @@ def refusals(config, found: Machine) -> list[str]:
     return [f"{p.message} {p.remedy}" for p in check(config, found) if "computed" in p.message]
 
 
+@pytest.fixture
+def _spreading(monkeypatch):
+    """Let each engine share a model among GPUs, which that of the core does not."""
+    monkeypatch.setattr(NamedParts, "spreads", lambda parts, engine: True)
+
+
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
@@ -341,6 +347,7 @@ def test_a_config_of_nonsense_is_not_planned(wrong) -> None:
     assert (shape is None) == ("x" not in wrong)
 
 
+@pytest.mark.usefixtures("_spreading")
 def test_an_engine_whose_weights_do_not_fit_is_refused(resolved) -> None:
     found = machine(8, "qwen2.5-32b", size=60 * 10**9)
     config = resolved(found, "mode=explore")
@@ -351,6 +358,28 @@ def test_an_engine_whose_weights_do_not_fit_is_refused(resolved) -> None:
     assert said.endswith("Use 2.")
 
 
+def test_an_engine_that_uses_one_gpu_is_not_told_to_use_more_of_them(resolved) -> None:
+    found = machine(8, "qwen2.5-32b", size=60 * 10**9)
+    config = resolved(found, "mode=explore")
+
+    (said,) = refusals(config, found)
+
+    assert said.endswith("Use 2 and an engine_type that provides 'tensor_parallel'.")
+
+
+@pytest.mark.usefixtures("_spreading")
+@pytest.mark.parametrize(
+    ("engines", "remedy"), [(2, "Use 4."), (4, "Use larger GPUs, or a smaller model.")]
+)
+def test_the_engines_that_are_asked_for_share_the_gpus(engines, remedy, resolved) -> None:
+    """66 GB over four of 40 GB each: eight GPUs have room for two such engines."""
+    found = machine(8, "qwen2.5-32b", size=40 * 10**9)
+    config = resolved(found, "mode=explore", f"explorer.rollout_model.engine_num={engines}")
+
+    assert refusals(config, found)[0].endswith(remedy)
+
+
+@pytest.mark.usefixtures("_spreading")
 def test_an_engine_is_spread_over_a_number_of_gpus_that_divides_the_heads(resolved) -> None:
     """66 GB in bfloat16, 0.8 of 36 GB each: three GPUs would do, but 40 heads take 2, 4 or 8."""
     eight = replace(machine(8, "qwen2.5-32b", size=40 * 10**9), model_num_heads=40)

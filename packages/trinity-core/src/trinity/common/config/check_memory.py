@@ -41,7 +41,7 @@ _KEYS = {  # what of the plan a key changes -> the key, and what it costs
 
 def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iterator[Problem]:
     """Yield that an engine or the trainer does not fit, with what makes it fit."""
-    yield from _of_engines(config, machine)
+    yield from _of_engines(config, machine, parts)
     plan = trainer_memory(config, machine, parts)
     if plan is None or machine.gpu_bytes is None:
         return
@@ -65,7 +65,7 @@ def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iter
     yield config.source.problem("model.model_path", what, remedy)
 
 
-def _of_engines(config: Config, machine: Machine) -> Iterator[Problem]:
+def _of_engines(config: Config, machine: Machine, parts: NamedParts) -> Iterator[Problem]:
     rollout = config.explorer.rollout_model
     if machine.model is None or machine.gpu_bytes is None or config.mode == "train":
         return
@@ -79,8 +79,12 @@ def _of_engines(config: Config, machine: Machine) -> Iterator[Problem]:
         )
         enough = math.ceil(weights * width / (0.8 * share * machine.gpu_bytes))
         most = 1 if config.is_colocated else num_gpus(config, machine) - config.has_trainer
+        if config.source.where("explorer.rollout_model.engine_num"):
+            most //= rollout.engine_num
         heads = machine.model_num_heads or 0
         ways = [str(n) for n in _WIDTHS if enough <= n <= most and heads % n == 0][:1]
+        if not parts.spreads(rollout.engine_type):
+            ways = [f"{n} and an engine_type that provides 'tensor_parallel'" for n in ways]
         ways += ["dtype bfloat16"] if dtype == "float32" else []
         remedy = f"Use {' or '.join(ways)}." if ways else "Use larger GPUs, or a smaller model."
         yield config.source.problem("explorer.rollout_model.tensor_parallel_size", what, remedy)

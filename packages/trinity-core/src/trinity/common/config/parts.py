@@ -48,6 +48,11 @@ class NamedParts:
         except TrinityError:
             return None
 
+    def spreads(self, engine: str | None) -> bool:
+        """Return whether an engine shares its tensors among GPUs, or processes of a CPU."""
+        found = self.find("rollout_engine", engine)
+        return found is not None and "tensor_parallel" in found.spec.provides
+
     def default_args(self, kind: str, name: str | None) -> dict[str, Any]:
         """Return the arguments that a component takes by itself."""
         loaded = self.load(kind, name)

@@ -93,7 +93,7 @@ def _keep_others_awake(work: Resolution) -> None:
 
 
 def _run_without_gpus(work: Resolution) -> None:
-    spreads = _spreads_over_processes(work)
+    spreads = work.parts.spreads(work.value(f"{_ENGINE}.engine_type"))
     asks_for_gpus = work.value("cluster.gpu_per_node") > 0
     is_for_gpus = asks_for_gpus or (work.value(_WIDTH) > 1 and not spreads)
     # Who asks for engines alone gets them: each has a process of its own over Ray.
@@ -125,12 +125,6 @@ def _engines(work: Resolution, *, spreads: bool) -> str:
     processes = f" of {width} processes each" if width > 1 else ""
     kind = "engine" if spreads or num > 1 else "embedded engine"
     return f"one {kind}{processes}" if num == 1 else f"{num} {kind}s{processes}"
-
-
-def _spreads_over_processes(work: Resolution) -> bool:
-    """Return whether the engine that was asked for shares its tensors among processes of a CPU."""
-    engine = work.parts.find("rollout_engine", work.value(f"{_ENGINE}.engine_type"))
-    return engine is not None and "tensor_parallel" in engine.spec.provides
 
 
 def _resolve_precision(work: Resolution) -> None:

@@ -38,10 +38,12 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
     if folder.exists() or _looks_like_path(model_path):
         _check_folder(folder, model_path)
         return _loaded(loader, str(folder), local_files_only=True, **options)
+    from huggingface_hub import constants
+
     try:
         return _loaded(loader, model_path, local_files_only=True, **options)
     except ModelError:
-        if _is_offline():
+        if constants.HF_HUB_OFFLINE:
             raise
     if error := _hub_error(model_path):
         raise ModelError(error)
@@ -108,12 +110,6 @@ def _check_folder(folder: Path, model_path: str) -> None:
 
 def _looks_like_path(model_path: str) -> bool:
     return model_path.startswith(("/", ".", "~")) or model_path.count("/") > 1 or not model_path
-
-
-def _is_offline() -> bool:
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
 
 
 @cache
