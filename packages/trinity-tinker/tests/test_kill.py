@@ -8,10 +8,12 @@ import random
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
 NAME, KEY = "Qwen/Tiny", "tml-of-a-test"
 NUM_STEPS = 12
+MARK = 380  # a target of a pass that kills the server, as one that takes all memory
 
 
 def done(given):
@@ -31,10 +34,19 @@ def done(given):
 
 # Imports once, and runs the command in a fork for each line that it reads.
 LAUNCHER = """
-import os, sys
+import os, signal, sys
 import peft, torch, transformers
-from trinity_tinker import base_model, server
+from trinity_tinker import base_model, run_states, server
 from trinity_tinker.tinker_command import app
+
+backward = run_states.backward
+
+def killed_by_a_mark(trainer, run, rows, loss_of_row, **how):
+    if any({mark} in row.targets_N for row in rows):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return backward(trainer, run, rows, loss_of_row, **how)
+
+run_states.backward = killed_by_a_mark
 
 for line in sys.stdin:
     child = os.fork()
@@ -43,7 +55,7 @@ for line in sys.stdin:
         app(sys.argv[1:])
     os.waitpid(child, 0)
     print("over", flush=True)
-"""
+""".replace("{mark}", str(MARK))
 
 
 class ServerProcess:
@@ -74,6 +86,10 @@ class ServerProcess:
 
     def kill(self) -> None:
         os.kill(self._child, signal.SIGKILL)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for its end."""
         assert self._launcher.stdout.readline() == "over\n"
 
     def close(self) -> None:
@@ -85,9 +101,13 @@ class ServerProcess:
 
 def a_datum(step: int):
     tokens = [10 + (7 * step + place) % 300 for place in range(12)]
+    return datum_of(tokens)
+
+
+def datum_of(tokens: list[int]):
     return tinker.Datum(
         model_input=tinker.ModelInput.from_ints(tokens[:-1]),
-        loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * 11},
+        loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * (len(tokens) - 1)},
     )
 
 
@@ -133,6 +153,16 @@ def adapter_digests(data: Path) -> dict[str, str]:
     }
 
 
+def is_nearly_given_up(data: Path) -> bool:
+    """Return whether a request may be killed once more, and is given up then."""
+    query = (
+        "SELECT 1 FROM requests WHERE finished IS NULL "
+        "AND kills >= CASE kind WHEN 'sample' THEN 1 ELSE 2 END"
+    )
+    with closing(sqlite3.connect(data / "tinker.db", timeout=30)) as journal:
+        return journal.execute(query).fetchone() is not None
+
+
 @pytest.fixture(scope="module")
 def undisturbed(models: Path, tmp_path_factory: pytest.TempPathFactory):
     """Return what the client gets where nothing is killed, and its checkpoints."""
@@ -164,6 +194,8 @@ def test_a_client_notices_no_kill_and_its_adapters_are_bit_for_bit_the_same(
         while script.num_done < moment and client.is_alive():
             time.sleep(0.002)
         time.sleep(rng.uniform(0.0, 0.05))
+        while is_nearly_given_up(tmp_path):
+            time.sleep(0.002)
         if client.is_alive():
             server.kill()
             num_killed += 1
@@ -178,3 +210,26 @@ def test_a_client_notices_no_kill_and_its_adapters_are_bit_for_bit_the_same(
     assert script.samples == samples
     assert adapter_digests(tmp_path) == digests
     assert len(digests) == NUM_STEPS // 4 + 1
+
+
+def test_a_pass_that_kills_the_server_each_time_is_given_up_and_another_run_goes_on(
+    models, tmp_path
+):
+    server = ServerProcess(models, tmp_path)
+    service = tinker.ServiceClient(base_url=f"http://127.0.0.1:{server.port}", api_key=KEY)
+    deadly, other = (
+        done(service.create_lora_training_client(base_model=NAME, rank=4, seed=seed))
+        for seed in range(2)
+    )
+    killing = deadly.forward_backward([datum_of([10, 11, MARK])], "cross_entropy")
+    waiting = other.forward_backward([a_datum(1)], "cross_entropy")
+    for _ in range(3):
+        server.wait()
+        server.start()
+    with pytest.raises(tinker.RequestFailedError, match="killed 3 times while it did this request"):
+        killing.result(60)
+    loss = waiting.result(60).metrics["loss:sum"]
+    again = deadly.forward_backward([a_datum(1)], "cross_entropy").result(60)
+    server.close()
+
+    assert again.metrics["loss:sum"] == pytest.approx(loss, rel=1e-3)

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from trinity_tinker.datums import LossRequest
     from trinity_tinker.store import Request, Result, Store
 
-__all__ = ["RunStates"]
+__all__ = ["REST_OF_BATCH", "RunStates"]
+
+REST_OF_BATCH = (
+    "The rest of their batch is refused, up to and including its optim_step; send the whole batch "
+    "again after it."
+)
 
 _MOST_BEFORE = 32  # requests of other runs that one lets go first which has to be loaded
 _DROP = """
@@ -110,6 +115,14 @@ class RunStates:
         if base is not None:
             base.trainer.end(model)
 
+    def drop_batch(self, model: str, *, before: int) -> bool:
+        """Let the passes of a run since its state not be made again; return whether there are any.
+
+        The number of the request before which they are missing is noted, for the rest of their
+        batch may come after another start.
+        """
+        return self._store.write(_DROP, before, model) > 0
+
     def ready(self, request: Request) -> tuple[sqlite3.Row, BaseModel]:
         """Return a run's row and base model; the run is in memory as it was before this request.
 
@@ -188,13 +201,10 @@ class RunStates:
             for passed in self._store.gradients_since(name, seq=model["state_seq"], before=before):
                 self._pass(base, passed, max_length=None)  # whatever the server takes by now
         except (Refused, DataError) as error:
-            # Or no request of the run could be done any more. The request is noted, for the rest
-            # of the batch may come after another start.
-            self._store.write(_DROP, before, name)
+            self.drop_batch(name, before=before)  # or no request could be done any more
             raise Refused(
                 f"passes of {name} since its last optim_step cannot be made again, so their "
-                f"gradients are dropped. The rest of their batch is refused, up to and including "
-                f"its optim_step; send the whole batch again after it. The cause: {error}"
+                f"gradients are dropped. {REST_OF_BATCH} The cause: {error}"
             ) from error
         dropped = self._store.row(_DROPPED, name, model["state_seq"], before)
         if dropped is None or dropped["seq"] is None:

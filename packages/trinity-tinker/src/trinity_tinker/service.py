@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trinity_tinker.expiry import Expiry
 from trinity_tinker.fields import parsed
 from trinity_tinker.http import parsed_object
+from trinity_tinker.kills import Kills
 from trinity_tinker.refusal import RequestError
 from trinity_tinker.run_scheduler import RunScheduler
 from trinity_tinker.sample_request import MAX_SAMPLES, SAMPLE_FIELDS
@@ -33,11 +34,6 @@ __all__ = ["Service"]
 
 logger = logging.getLogger("trinity.tinker")
 
-_MOST_KILLS = 2  # that a request for samples outlives: it may be what the server died of
-_KILLED = (
-    f"the server was killed {_MOST_KILLS} times before this request was answered, so it is not "
-    f"begun again. If memory runs out, ask for fewer samples or a shorter text; else send it again."
-)
 _NUMBERS = range(2**31)  # of requests, runs and samplers
 _SAMPLE_NUMBERS = range(2**63)  # a copy of a sampling client counts from a multiple of 10**9
 
@@ -73,6 +69,7 @@ class Service:
         self._events: dict[str, asyncio.Event] = {}  # of what has no result
         self._tasks: set[asyncio.Task[None]] = set()
         self._expiry = Expiry(store, training=training, sampling=sampling, times=times)
+        self._kills = Kills(store)
         self._failure = ""  # why results can no longer be noted
         self._is_closing = False  # what comes now is noted alone
         self._loop = asyncio.get_running_loop()
@@ -83,9 +80,12 @@ class Service:
             gap_s=times.gap_s,
             choose=training.states.choose,
         )
-        for request in store.note_kill(kind="sample", most=_MOST_KILLS):
-            logger.error("sample %d of %s is given up: %s", request.seq, request.scope, _KILLED)
-            store.finish(request, refusal_result(_KILLED, category="server"), keeps_body=False)
+        for request, why in self._kills.given_up():
+            logger.error("%s %d of %s: %s", request.kind, request.seq, request.scope, why)
+            if request.kind == "sample":
+                store.finish(request, refusal_result(why, category="server"), keeps_body=False)
+            else:
+                training.give_up(request, why)
         for request in store.unfinished():
             self._begin(request)
 
@@ -230,7 +230,7 @@ class Service:
 
     def _note_end(self) -> None:
         try:
-            self.store.note_end()
+            self._kills.note_end()
         except sqlite3.Error as error:
             logger.warning("the next start takes this end for a kill: %s", error)
 
@@ -238,6 +238,7 @@ class Service:
         # After a failure nothing more is done: a run's requests would be, without the one before.
         if not self._failure:
             with self._noting(request):
+                self._kills.note_begun(request)
                 self._training.run(request)
         self._loop.call_soon_threadsafe(self._note_done, request.id)
 

@@ -168,30 +168,23 @@ class Store:
 
     def unfinished(self) -> list[Request]:
         """Return what was asked for and has no result, oldest first."""
-        return self._requests("finished IS NULL ORDER BY made, seq")
+        return self.requests("finished IS NULL ORDER BY made, seq")
+
+    def requests(self, where: str, *values: Any) -> list[Request]:
+        """Return requests (Any: as columns are); their bodies together may not fit in memory."""
+        found = self.rows(
+            f"SELECT id, owner, scope, seq, kind FROM requests WHERE {where}", *values
+        )
+        return [Request(**dict(row)) for row in found]
 
     def body_of(self, request: str) -> bytes:
         """Return what a request was sent with; b"": it is done, and not needed again."""
         found = self.row("SELECT body FROM requests WHERE id = ?", request)
         return b"" if found is None else found["body"] or b""
 
-    def note_kill(self, *, kind: str, most: int) -> list[Request]:
-        """Note at a start that what has no result outlived a kill, unless there was an end.
-
-        Returns:
-            The requests of a kind that outlived so many.
-        """
-        where = "finished IS NULL AND kind = ?"
-        self.write(f"UPDATE requests SET kills = kills + 1 WHERE {where}", kind)
-        return self._requests(f"{where} AND kills >= ?", kind, most)
-
-    def note_end(self) -> None:
-        """Note that the server ends by itself: the next start follows no kill."""
-        self.write("UPDATE requests SET kills = -1 WHERE finished IS NULL")
-
     def gradients_since(self, model: str, *, seq: int, before: int) -> list[Request]:
         """Return the passes of a run after its state, whose gradients are no longer in memory."""
-        return self._requests(
+        return self.requests(
             "scope = ? AND seq > ? AND seq < ? AND kind = 'forward_backward' "
             "AND form = 'proto' AND body IS NOT NULL ORDER BY seq",
             *(model, seq, before),
@@ -291,10 +284,3 @@ class Store:
                     f"of their own, or use another --data."
                 )
             self.write("INSERT OR REPLACE INTO bases VALUES (?, ?)", name, digest)
-
-    def _requests(self, where: str, *values: Any) -> list[Request]:
-        """Return requests (Any: as columns are); their bodies together may not fit in memory."""
-        found = self.rows(
-            f"SELECT id, owner, scope, seq, kind FROM requests WHERE {where}", *values
-        )
-        return [Request(**dict(row)) for row in found]

@@ -15,6 +15,7 @@ from trinity.errors import TrinityError
 from trinity_tinker.datums import write_output
 from trinity_tinker.fields import number, parsed
 from trinity_tinker.refusal import Refused, RequestError
+from trinity_tinker.run_states import REST_OF_BATCH
 from trinity_tinker.store import Request, Result
 
 if TYPE_CHECKING:
@@ -83,16 +84,29 @@ class Training:
             else:
                 logger.exception("%s %d of %s failed", request.kind, request.seq, request.scope)
                 result = refusal_result(f"the server failed: {error!r}", category="server")
-        if request.seq == 0:
-            self.states.release(request.scope)
-            self._store.write("UPDATE models SET base = '' WHERE id = ?", request.scope)
-        self._store.finish(request, result, keeps_body=False)
+        self._fail(request, result)
         return result
+
+    def give_up(self, request: Request, why: str) -> None:
+        """Fail a request that is not begun again, with the passes of its batch; before any other.
+
+        It may be these passes, made again for it, that cannot be done.
+        """
+        with self._store.writing():
+            if self.states.drop_batch(request.scope, before=request.seq):
+                why += f" The passes since the last optim_step are dropped. {REST_OF_BATCH}"
+            self._fail(request, refusal_result(why, category="server"))
 
     def drop_gradients(self, model: str) -> None:
         """Forget the passes since the last step of a run."""
         self._store.forget_gradients(model)
         self.states.release(model)
+
+    def _fail(self, request: Request, result: Result) -> None:
+        if request.seq == 0:
+            self.states.release(request.scope)
+            self._store.write("UPDATE models SET base = '' WHERE id = ?", request.scope)
+        self._store.finish(request, result, keeps_body=False)
 
     def _body(self, request: Request, **known: Any) -> dict[str, Any]:
         """Return the fields of a request; ``known``: see :func:`parsed`."""
