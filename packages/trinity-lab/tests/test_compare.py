@@ -97,6 +97,16 @@ def test_seeds_of_runs_with_stages_are_one_arm(call, a_run) -> None:
     ]
 
 
+def test_a_run_that_is_given_by_several_paths_is_one_seed(call, a_run, tmp_path) -> None:
+    first, second = a_run("a", 0.4), a_run("b", 0.5, seed=1)
+    (tmp_path / "link").symlink_to(first)
+    others = (first, tmp_path / "link", first / ".." / first.name)
+
+    (arm,) = json.loads(call("compare", first, second, *others, "--json").stdout)["arms"]
+
+    assert [run["directory"] for run in arm["runs"]] == [str(first), str(second)]
+
+
 def test_of_many_arms_the_best_is_compared_with_the_others(call, a_run) -> None:
     runs = [a_run(f"r{at}", value, lr=at) for at, value in enumerate((0.1, 0.2, 0.5, 0.3, 0.4))]
 

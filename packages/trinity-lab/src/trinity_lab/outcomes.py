@@ -60,6 +60,8 @@ class Outcome:
 def run_directories(given: Iterable[Path]) -> list[Path]:
     """Return the run directories: those given, and those of sweeps; of stages the last.
 
+    A run counts once, however often and by whichever path it is given.
+
     Raises:
         ConfigError: a folder holds no run.
     """
@@ -70,7 +72,10 @@ def run_directories(given: Iterable[Path]) -> list[Path]:
             found.append(_of_stage(path))
         else:  # those that have not begun are told as not finished
             found += [_of_stage(one) if holds_run(one) else one for one in sweep.directories]
-    return list(dict.fromkeys(found))
+    places: dict[Path, Path] = {}
+    for one in found:
+        places.setdefault(one.resolve(), one)
+    return list(places.values())
 
 
 def read_outcome(directory: Path, *, metric: str = "") -> Outcome:
