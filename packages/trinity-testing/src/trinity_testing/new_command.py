@@ -34,10 +34,10 @@ RUN = {
     "workflow_type": "simple_workflow",
     "reward_key": "      default_reward_fn_type: math_reward\n",
     "algorithm_type": "grpo",
-    "sync_method": "memory",
     "algorithm_key": "",
     "buffer_key": "",
     "taskset_key": "",
+    "sync_key": "",
     "sections": "",
 }
 _REPLAY = """\
@@ -79,6 +79,9 @@ explorer:
   rollout_model:
     engine_type: {name}
 """
+_SYNC = """\
+  sync_method: {name}
+"""
 _PARSER = """\
 explorer:
   rollout_model:
@@ -110,7 +113,7 @@ SHAPES = {
     "rollout_engine": _shape("engine", "Engine", sections=_ENGINE),
     "reply_parser": _shape("parser", "Parser", sections=_PARSER),
     "trainer": _shape("trainer", "Trainer", **_TRAINER),
-    "sync_method": _shape("sync", "Sync", sync_method="{name}"),
+    "sync_method": _shape("sync", "Sync", sync_key=_SYNC),
     "storage": _shape("storage", "Storage", buffer_key=_STORAGE),
     "priority_fn": _shape("priority", "Priority", buffer_key=_REPLAY),
     "experience_operator": _shape("operator", "Operator", sections=_OPERATOR),
