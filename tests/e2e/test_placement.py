@@ -61,6 +61,7 @@ def two_machines(config_dict, write_yaml, tmp_path):
     """Return what makes a run on two machines and gives its groups, and what is held after it."""
     config_dict["explorer"]["rollout_model"] = {"engine_num": 2}
     config_dict["model"]["model_path"] = str(config_dict["model"]["model_path"])
+    config_dict["cluster"] = {"gpu_per_node": 0}  # defaults of a CPU: PyTorch sees no GPU
     script = tmp_path / "two_machines.py"
     script.write_text(TWO_MACHINES)
 
