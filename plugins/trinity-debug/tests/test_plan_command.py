@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from trinity.cli.main import app
+from trinity_debug import hub_wait
 from typer.testing import CliRunner
 
 YAML = """
@@ -28,6 +31,44 @@ def planned(tmp_path):
         return CliRunner().invoke(app, ["plan", str(file), "--gpus", "8", *words]).output
 
     return printed
+
+
+def test_a_hub_that_does_not_answer_is_waited_for_aloud_and_for_a_while_only(
+    planned, monkeypatch
+) -> None:
+    is_over = threading.Event()
+
+    def silent(*_, **__):
+        is_over.wait(30)
+        raise ConnectionError("timed out")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.model_info", silent)
+    monkeypatch.setattr(hub_wait, "_QUIET_S", 0.1)
+    monkeypatch.setattr(hub_wait, "_WAIT_S", 0.2)
+    said = planned(model="nobody/silent-hub")
+    is_waiting = not is_over.is_set()
+    is_over.set()
+
+    assert is_waiting
+    assert "asking the Hugging Face hub for the config.json of nobody/silent-hub, for 0.2 s" in said
+    assert "is not there: the Hugging Face hub has not sent it within 0.2 s. Give" in said
+    assert "on 8 GPUs of 80 GB:" in said  # the rest of the plan
+
+
+def test_why_the_hub_has_no_config_is_told(planned, monkeypatch) -> None:
+    def refused(*_, **__):
+        raise ConnectionError("no route to the hub")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.model_info", refused)
+    said = planned(model="nobody/far-away")
+
+    assert "the Hugging Face hub cannot be reached: no route to the hub. Give model.model_path" in (
+        said
+    )
+    assert "download the model first: hf download nobody/far-away" in said
+    assert "asking" not in said
 
 
 @pytest.mark.parametrize("mode", ["explore", "bench"])

@@ -72,7 +72,7 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
     """Show memory and time of a run on each GPU, and its defaults for them; start nothing.
 
     Reads the model's config.json, and downloads it if it is missing and the model is not known by
-    its name; needs no weights and no GPU.
+    its name, or tells after ten seconds why it cannot; needs no weights and no GPU.
     Exit code 1: it does not fit.
     """
     from trinity.common.config import check, load_config
@@ -117,9 +117,11 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
 def _machine(config: Config, gpus: int | None, gpu_memory: float) -> Machine:
     """Return this machine, or one with the GPUs that are asked for."""
     from trinity.common.config import probe
-    from trinity.common.models.pretrained import fetch_settings
 
-    fetch_settings(config.model)
+    from trinity_debug.hub_wait import fetch_for_seconds
+
+    if why := fetch_for_seconds(config.model):
+        typer.echo(f"the model's config.json is not there: {why}", err=True)
     found = probe(model_path=config.model.model_path)
     if gpus is None:
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,20 +50,24 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
     return _loaded(loader, model_path, local_files_only=False, **options)
 
 
-def fetch_settings(model: ModelConfig) -> None:
+def fetch_settings(model: ModelConfig) -> str:
     """Download the ``config.json`` of a model that is not here, if it is not known by its name.
 
-    An error is left to the model's loader, which does not ask again a hub that is out of reach.
+    Return why it cannot be had, or "". Its loader does not ask again a hub that is out of reach.
     """
     path = model.model_path
     is_known = bool(known_settings(path).get("max_position_embeddings"))
     if model.external_model.enable or is_known or model_file(path, "config.json") is not None:
-        return
+        return ""
     from huggingface_hub import hf_hub_download
 
     _hub_error.cache_clear()  # of a run before, in a notebook that was offline
-    with suppress(Exception), no_progress_bars():  # the HTTP library has errors of its own
-        load_pretrained(partial(hf_hub_download, filename="config.json"), path)
+    try:
+        with no_progress_bars():
+            load_pretrained(partial(hf_hub_download, filename="config.json"), path)
+    except Exception as error:  # noqa: BLE001 -- the HTTP library has errors of its own
+        return str(error)
+    return ""
 
 
 @contextmanager

@@ -156,10 +156,8 @@ class _ByTokenizer:
         if not tools:
             return self._otherwise.parse(text, prompt=prompt, tools=tools)
         try:
-            message = self._tokenizer.parse_response(
-                text, prefix=prompt, tools=[dict(tool) for tool in tools]
-            )
-            return _of_message(message)
+            given = [dict(tool) for tool in tools]
+            return _of_message(self._tokenizer.parse_response(text, prefix=prompt, tools=given))
         except Exception:  # noqa: BLE001 -- whatever a template of others raises on a reply
             return ParsedReply(content=text, is_malformed=True)
 
