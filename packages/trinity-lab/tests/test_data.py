@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -71,7 +72,9 @@ def test_tokens_are_counted_and_long_prompts_named(call, write, tmp_path) -> Non
 
     said = call("data", file, "--model", tmp_path / "model", "--max-tokens", 40).stdout
 
-    assert "note: tokens of a prompt: median" in said
+    found = re.search(r"note: tokens of a prompt: median 3, 95 % up to (\d+), most (\d+)", said)
+    assert found, said
+    assert int(found[1]) <= int(found[2])
     assert "problem: 1 row with more than 40 tokens" in said
     assert f"  {file}, row 4" in said
 

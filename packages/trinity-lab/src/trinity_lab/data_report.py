@@ -165,7 +165,7 @@ def _labels(rows: Sequence[Row]) -> Iterable[Finding]:
 def _tokens(rows: Sequence[Row], count: Callable[[str], int], max_tokens: int) -> Iterable[Finding]:
     counts = [(count(row.prompt), row.origin) for row in rows if row.prompt is not None]
     numbers = sorted(number for number, _ in counts)
-    cuts = quantiles(numbers, n=100) if len(numbers) > 1 else [numbers[0]] * 99
+    cuts = quantiles(numbers, n=100, method="inclusive") if len(numbers) > 1 else numbers * 99
     text = (
         f"tokens of a prompt: median {cuts[49]:.0f}, 95 % up to {cuts[94]:.0f}, most {numbers[-1]}"
     )
