@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from trinity.errors import EnvError
 from trinity_sandbox.base import Limits, Session
+from trinity_sandbox.trees import remove_tree
 
 from trinity_envs_harbor.dockerfile import listed_words, substituted, words_of
+from trinity_envs_harbor.ignored import context_of
 from trinity_envs_harbor.layout import assignments, joined
 from trinity_envs_harbor.safe_files import copied_inside, empty_folder, plain_parts
 
@@ -63,11 +65,15 @@ class FileBuild:
         self.files.mkdir()
         for part in (*self.places.values(), "logs/agent", "logs/artifacts", "logs/verifier"):
             empty_folder(self.files, part)
+        made = self.files.parent / "context"
+        context = context_of(self.task.folder / "environment", made)
         for one in self.task.build:
-            self._follow(one)
+            self._follow(one, context)
+        if made.is_dir():
+            remove_tree(made)
         copied_inside(_nothing(self.files), self.files, self.task.workdir or "/")
 
-    def _follow(self, one: Instruction) -> None:
+    def _follow(self, one: Instruction, context: Path) -> None:
         variables = {**self.arguments, **self.env}
         if one.name == "ENV":
             self.env |= assignments(one, variables)
@@ -77,14 +83,13 @@ class FileBuild:
             self.workdir = joined(self.workdir, substituted(words_of(one.rest)[0], variables))
             copied_inside(_nothing(self.files), self.files, self.workdir)
         elif one.name == "COPY":
-            self._copy(one, variables)
+            self._copy(one, context, variables)
         elif one.name == "RUN":
             self._run(one)
 
-    def _copy(self, one: Instruction, variables: Mapping[str, str]) -> None:
+    def _copy(self, one: Instruction, context: Path, variables: Mapping[str, str]) -> None:
         words = [substituted(word, variables) for word in words_of(one.rest)]
         *sources, target = [word for word in words if not word.startswith("--")]
-        context = (self.task.folder / "environment").resolve()
         found = [path for name in sources for path in _matching(context, name)]
         into_folder = target.endswith("/") or len(found) > 1 or target in {".", "./"}
         where = joined(self.workdir, target)
@@ -95,7 +100,7 @@ class FileBuild:
             is_old_folder = (self.files / "/".join(plain_parts(inside))).is_dir()
             if is_old_folder and not path.is_dir():
                 inside = f"{inside}/{path.name}"
-            copied_inside(path, self.files, inside)
+            copied_inside(path.resolve(), self.files, inside)  # of a link, what it leads to
             for word in words:
                 if word.startswith("--chmod="):
                     target_file = self.files / "/".join(plain_parts(inside))
@@ -141,4 +146,4 @@ def _matching(context: Path, name: str) -> list[Path]:
     if not parts:
         return [context]
     found = sorted(context.glob("/".join(parts)))
-    return [path for path in found if path.resolve().is_relative_to(context)]
+    return [path for path in found if path.exists() and path.resolve().is_relative_to(context)]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HarborTask", "TaskStep", "digest_of", "task_folders"]
 
+_FOLDERS = ("environment", "tests", "solution", "workdir")
+_LINKED = (*_FOLDERS, *(f"steps/*/{name}" for name in _FOLDERS))
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStep:
@@ -94,9 +97,15 @@ def task_folders(folder: Path) -> list[Path]:
 
 
 def digest_of(folder: Path) -> str:
-    """Return what identifies a task: the SHA-256 of its files' names, modes and contents."""
+    """Return what identifies a task: the SHA-256 of its files' names, modes and contents.
+
+    ``tests`` and the like may be links to folders elsewhere.
+    """
     digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+    linked = [one for name in _LINKED for one in folder.glob(name) if one.is_symlink()]
+    for file in sorted(path for one in (folder, *linked) for path in one.rglob("*")):
+        if not file.is_file():
+            continue
         is_program = bool(file.stat().st_mode & 0o100)
         name = os.fsencode(file.relative_to(folder))  # of any bytes
         digest.update(name + f"\0{is_program}\0".encode())

@@ -157,7 +157,7 @@ class SandboxWorkspace:
 
     def copy_in(self, source: Path, path: str) -> None:
         """Copy what a folder of the host holds."""
-        copied_inside(source, self._session.folder, path)
+        copied_inside(source.resolve(), self._session.folder, path)
         for script in source.glob("*.sh"):
             copy = self._session.folder.joinpath(*plain_parts(path), script.name)
             if not copy.is_symlink():
