@@ -62,7 +62,9 @@ def test_a_run_that_cannot_be_made_is_refused_and_so_is_what_follows(client, fie
         ({}, {"tokens": TOKENS}, "5 tokens and 4 rows"),
         ({}, {"target_tokens": [1, 2, 3, 999_999]}, "a token outside of 0 to 383"),
         ({}, {"tokens": [], "target_tokens": [], "weights": []}, "0 tokens"),
-        ({}, {"weights": [float("nan")] * 4}, "the loss is nan"),
+        ({}, {"weights": [1.0, float("nan"), 1.0, 1.0]}, "datum 0: 'weights' is nan at position 1"),
+        ({}, {"weights": [1.0, 1.0, 1.0, float("inf")]}, "datum 0: 'weights' is inf at position 3"),
+        ({}, {"weights": [3e38] * 4}, "the loss is inf"),
     ],
 )
 def test_a_pass_that_cannot_be_made_is_refused_and_the_run_goes_on(client, how, fields, told):
@@ -99,6 +101,8 @@ def test_an_image_is_refused(client):
     [
         ({}, "there are none since the last one"),
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
+        ({"learning_rate": None}, "learning_rate is null, which the SDK sends for NaN"),
+        ({"eps": None}, "eps is null"),
         ({"beta1": 1.0}, "beta1 and beta2"),
         ({"momentum": 0.9}, "'momentum'"),
     ],

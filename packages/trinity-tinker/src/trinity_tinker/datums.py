@@ -139,6 +139,8 @@ class _Datum:
         if name != "cross_entropy" and len(self.targets.shape) > 1:
             raise Refused(f"{self._where}: the loss {name} takes one target for each position.")
         self.fields = {key: self._field(key, tensor) for key, tensor in inputs.items()}
+        if max_length is not None:
+            self._check_finite()
 
     def _check_names(self, inputs: dict[str, Any], *, loss: Loss, name: str) -> None:
         wanted = {TARGETS, *loss.inputs}
@@ -164,6 +166,16 @@ class _Datum:
         for ids in (np.asarray(tokens), self.targets.values_C):
             if len(ids) and not (ids.min() >= 0 and ids.max() < vocab):
                 raise Refused(f"{self._where} has a token outside of 0 to {vocab - 1}.")
+
+    def _check_finite(self) -> None:
+        for name, given in self.fields.items():
+            odd = (~given.isfinite()).nonzero()
+            if len(odd):
+                cell = int(odd[0])
+                raise Refused(
+                    f"{self._where}: {name!r} is {float(given[cell])} at position "
+                    f"{self.targets.rows_C[cell]}; each number must be finite."
+                )
 
     def _field(self, name: str, tensor: Any) -> Tensor:
         """Return an input of the loss at the cells of the targets."""

@@ -172,7 +172,11 @@ class Training:
             request, model_id=str, seq_id=int, adam_params=None, optimizer_params=None
         )
         _refuse_optimizer(body["optimizer_params"] or {"type": "adamw"})
-        given = parsed(json.dumps(body["adam_params"] or {}).encode(), **_ADAM)
+        sent = body["adam_params"] or {}
+        given = parsed(json.dumps(sent).encode(), **_ADAM)
+        for name in sent:
+            if sent[name] is None:
+                raise Refused(f"{name} is null, which the SDK sends for NaN and infinity.")
         adam = {name: number(given, name, least=0.0) for name in _ADAM}
         if not max(adam["beta1"], adam["beta2"]) < 1.0:
             raise Refused(f"beta1 and beta2 are {adam['beta1']} and {adam['beta2']}, not below 1.")
