@@ -6,12 +6,9 @@ import sys
 
 import pytest
 from trinity.common.config.config import Config
-from trinity.common.config.inference_model import (
-    engine_arguments,
-    engine_parameters,
-    parameters_of,
-)
+from trinity.common.config.inference_model import engine_arguments, engine_parameters
 from trinity.extend import get_manager
+from trinity.extend.kind import parameters_of
 
 SOURCE = """
 import no_such_module

@@ -191,13 +191,18 @@ def members_of(contract: type) -> list[str]:
     return list(found)
 
 
-def named_by(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # Any: a callable
-    """Return those of the arguments that the function, or the class's constructor, takes."""
+def parameters_of(function: Any) -> frozenset[str] | None:  # Any: a callable
+    """Return the names that a function, or the class's constructor, takes; None: any."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(given)
-    names = {parameter.name for parameter in parameters}
-    return {name: value for name, value in given.items() if name in names}
+        return None
+    return frozenset(parameter.name for parameter in parameters)
+
+
+def named_by(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:  # Any: a callable
+    """Return those of the arguments that the function, or the class's constructor, takes."""
+    names = parameters_of(function)
+    return {name: value for name, value in given.items() if names is None or name in names}
 
 
 _OPERATORS = {"__call__", "__len__"}

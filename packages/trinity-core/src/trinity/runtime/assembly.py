@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.inference_model import engine_arguments, parameters_of
+from trinity.common.config.inference_model import engine_arguments
 from trinity.common.ports import Storage
 from trinity.common.sync_policy import policy_of
 from trinity.errors import ConfigError
+from trinity.extend.kind import parameters_of
 from trinity.extend.kinds import KINDS
 from trinity.runtime.audited_rows import AuditedSource
 from trinity.runtime.group_storage import GroupStorage, group_storage_of
@@ -256,16 +257,10 @@ def make_sync(
     return method
 
 
-def sends_weights(config: Config, manager: PluginManager) -> bool:
-    """Return whether weights go from the trainer's process to the engines' by themselves."""
+def sync_method_can(config: Config, manager: PluginManager, word: str) -> bool:
+    """Return whether the sync method has an ability, such as ``sender`` or ``one_machine``."""
     component = manager.find("sync_method", _sync_method(config))
-    return KINDS["sync_method"].can(component, "sender")
-
-
-def needs_one_machine(config: Config, manager: PluginManager) -> bool:
-    """Return whether weights go only to engines on the trainer's machine."""
-    component = manager.find("sync_method", _sync_method(config))
-    return KINDS["sync_method"].can(component, "one_machine")
+    return KINDS["sync_method"].can(component, word)
 
 
 def _sync_method(config: Config) -> str:

@@ -18,7 +18,7 @@ from trinity.extend import get_manager, set_manager
 from trinity.extend.loading import hook_names
 from trinity.extend.ownership import refuse_any_other_owner
 from trinity.extend.watch import Watch
-from trinity.runtime.assembly import sends_weights
+from trinity.runtime.assembly import sync_method_can
 from trinity.runtime.determinism import determinism_of
 from trinity.runtime.environment import environment
 from trinity.runtime.error_context import place_of, plugin_of
@@ -115,7 +115,7 @@ def note_local(stages: Sequence[Config], *, manager: PluginManager, local: bool)
     for stage in stages:
         sync = stage.synchronizer
         has_one_side = stage.mode in {"explore", "train", "bench"}
-        if local and not has_one_side and sends_weights(stage, manager):
+        if local and not has_one_side and sync_method_can(stage, manager, "sender"):
             if stage.origins.get("synchronizer.sync_method") != "machine":
                 stage.notes.append(
                     f"synchronizer.sync_method {sync.sync_method} sends weights from process to "

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.inference_model import parameters_of
 from trinity.common.models.pretrained import no_progress_bars
 from trinity.common.ports import GenerationRequest
 from trinity.extend import KINDS
+from trinity.extend.kind import parameters_of
 from trinity.runtime.plugin_adapter import adapted
 
 from trinity_testing.check import Skipped

@@ -25,30 +25,18 @@ def yaml_lines(text: str, *, file: str) -> tuple[dict[str, int], list[Problem]]:
     lines: dict[str, int] = {}
     problems: list[Problem] = []
     if not isinstance(root, yaml.MappingNode):
-        return {}, [_no_mapping(file=file)]
+        remedy = "A configuration is a mapping, such as `mode: both`."
+        return {}, [_of_file("holds no settings.", remedy, file=file)]
     try:
         _walk(root, "", lines, problems, file)
     except RecursionError:
-        return {}, [_holds_itself(file=file)]
+        remedy = "Replace its alias, *name, by the value."
+        return {}, [_of_file("has an anchor that contains itself.", remedy, file=file)]
     return lines, problems
 
 
-def _no_mapping(*, file: str) -> Problem:
-    return Problem(
-        path="the file",
-        message="holds no settings.",
-        remedy="A configuration is a mapping, such as `mode: both`.",
-        where=f"{file}:1",
-    )
-
-
-def _holds_itself(*, file: str) -> Problem:
-    return Problem(
-        path="the file",
-        message="has an anchor that contains itself.",
-        remedy="Replace its alias, *name, by the value.",
-        where=f"{file}:1",
-    )
+def _of_file(message: str, remedy: str, *, file: str) -> Problem:
+    return Problem(path="the file", message=message, remedy=remedy, where=f"{file}:1")
 
 
 CUT = "this line"  # path of what is wrong with a file that is no YAML from there on

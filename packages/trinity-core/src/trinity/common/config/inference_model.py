@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import inspect
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +21,7 @@ from trinity.common.config.base import (
 )
 from trinity.common.config.model import ExternalModelConfig
 from trinity.extend.component import split_target
+from trinity.extend.kind import parameters_of
 
 if TYPE_CHECKING:
     from trinity.common.config.model import ModelConfig
@@ -176,14 +176,6 @@ def engine_parameters(component: Component) -> frozenset[str] | None:
         if found is not None:
             return None if "**" in found else found
     return parameters_of(component.load())
-
-
-def parameters_of(function: Any) -> frozenset[str] | None:  # Any: a callable
-    """Return the names that a function, or the class's constructor, takes; None: any."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return frozenset(parameter.name for parameter in parameters)
 
 
 @lru_cache(maxsize=32)

@@ -47,8 +47,8 @@ def fields(value: Any, path: str = "") -> Iterator[tuple[str, StrictModel, str, 
 
 
 def value_at(value: Any, path: str) -> Any:
-    """Return what stands at a dotted path, None where nothing does."""
-    for part in path.split("."):
+    """Return what stands at a dotted path, None where nothing does; the value itself at ""."""
+    for part in path.split(".") if path else ():
         if isinstance(value, BaseModel):
             value = getattr(value, part, None)
         elif isinstance(value, dict):

@@ -39,7 +39,7 @@ class Resolution:
     def asked(self, path: str) -> bool:
         """Return whether the user gave a value (None is none)."""
         parent, _, name = path.rpartition(".")
-        section = value_at(self.config, parent) if parent else self.config
+        section = self.value(parent)
         if not isinstance(section, StrictModel) or name not in section.model_fields_set:
             return False
         return getattr(section, name) is not None
@@ -48,15 +48,16 @@ class Resolution:
         """Return what stands at a path."""
         return value_at(self.config, path)
 
-    def fill(self, path: str, value: Any, *, origin: str) -> None:
-        """Set a value that follows from others; the user has not given it."""
+    def fill(self, path: str, value: Any, *, origin: str | None) -> None:
+        """Set a value that follows from others; None: where it came from is known already."""
         parent, _, name = path.rpartition(".")
-        section = value_at(self.config, parent) if parent else self.config
+        section = self.value(parent)
         given = name in section.model_fields_set
         setattr(section, name, value)
         if not given:
             section.model_fields_set.discard(name)
-        self._origins[path] = origin
+        if origin is not None:
+            self._origins[path] = origin
 
     def default(self, path: str, value: Any, *, origin: str) -> None:
         """Set a value unless the user gave one."""

@@ -83,7 +83,7 @@ def _resolve_part(
             args[key] = value
             if key not in given:
                 work.from_part(f"{path}_args.{key}", source)
-    _fill_args(work, f"{path}_args", args | given)
+    work.fill(f"{path}_args", args | given, origin=None)  # each key has its own
 
 
 def _shared_loss_agg_mode(
@@ -93,18 +93,6 @@ def _shared_loss_agg_mode(
         return work.value("algorithm.loss_agg_mode"), "algorithm.loss_agg_mode"
     mode = defaults.get("loss_agg_mode")
     return (mode, origin) if mode else None
-
-
-def _fill_args(work: Resolution, path: str, args: dict[str, Any]) -> None:
-    """Set a dict of arguments; the origins of its keys are known already."""
-    section, _, name = path.rpartition(".")
-    holder = work.value(section)
-    given = name in holder.model_fields_set
-    setattr(holder, name, args)
-    if not given:
-        holder.model_fields_set.discard(name)
-        if not args:
-            work.from_part(path, "default")
 
 
 def _resolve_loss_agg_mode(work: Resolution, defaults: Mapping[str, Any], origin: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from trinity.common.config.config import Config
-from trinity.common.config.paths import known_keys, model_at, paths_ending_in
+from trinity.common.config.paths import known_keys, model_at, paths_ending_in, value_at
 from trinity.common.config.problem import Problem
 from trinity.errors import did_you_mean
 
@@ -48,25 +48,14 @@ def _taken_out(data: dict[str, Any], path: str) -> str:
 
     An entry of a list is not taken out alone: those behind it would have other numbers.
     """
-    steps = path.split(".") if path else []
-    while steps:
-        holder = _at(data, steps[:-1])
-        if isinstance(holder, dict) and steps[-1] in holder:
-            del holder[steps[-1]]
-            return ".".join(steps)
-        steps.pop()
+    while path:
+        parent, _, name = path.rpartition(".")
+        holder = value_at(data, parent)
+        if isinstance(holder, dict) and name in holder:
+            del holder[name]
+            return path
+        path = parent
     return ""
-
-
-def _at(value: Any, steps: list[str]) -> Any:
-    for step in steps:
-        if isinstance(value, dict):
-            value = value.get(step)
-        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return None
-    return value
 
 
 def problems_of(error: ValidationError, *, data: Any, source: Source) -> list[Problem]:

@@ -37,25 +37,18 @@ def client_of(endpoint: Endpoint) -> OpenAI:
         ConfigError: the package is missing.
     """
     http = _openai().DefaultHttpxClient(verify=False, trust_env=False)  # loopback: no TLS, no proxy
-    return api_client(
-        endpoint.base_url,
-        api_key=endpoint.key,
-        model=endpoint.model,
-        http_client=http,
-        default_query=_ALWAYS_ASKED,
-    )
+    return api_client(**_settings(endpoint), http_client=http)
 
 
 def async_client_of(endpoint: Endpoint) -> AsyncOpenAI:
     """Return OpenAI's client for those that await; see :func:`client_of`."""
     http = _openai().DefaultAsyncHttpxClient(verify=False, trust_env=False)
-    return api_async_client(
-        endpoint.base_url,
-        api_key=endpoint.key,
-        model=endpoint.model,
-        http_client=http,
-        default_query=_ALWAYS_ASKED,
-    )
+    return api_async_client(**_settings(endpoint), http_client=http)
+
+
+def _settings(endpoint: Endpoint) -> dict[str, Any]:  # Any: each of its own type
+    own = {"base_url": endpoint.base_url, "api_key": endpoint.key, "model": endpoint.model}
+    return own | {"default_query": _ALWAYS_ASKED}
 
 
 def api_client(base_url: str, *, api_key: str, model: str, **options: Any) -> OpenAI:

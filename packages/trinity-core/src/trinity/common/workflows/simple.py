@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +10,7 @@ from trinity.common.rewards import REWARD_FUNCTIONS
 from trinity.common.rewards.calling import NOT_JUDGED, scores_of
 from trinity.common.workflows.workflow import Workflow
 from trinity.errors import ConfigError, JudgementCutError
+from trinity.extend.kind import parameters_of
 
 if TYPE_CHECKING:
     from trinity.common.experience import Experience
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from trinity.common.workflows.task import Task
 
 __all__ = ["AsyncSimpleWorkflow", "SimpleWorkflow"]
+
+_parameters_of = cache(parameters_of)  # each task asks for those of its reward function
 
 
 class BaseSimpleWorkflow(Workflow):
@@ -157,12 +159,3 @@ def _split_args(cls: type[RewardFn], args: dict[str, Any]) -> tuple[dict[str, An
         return dict(args), {}
     at_build = {name: value for name, value in args.items() if name in names}
     return at_build, {name: value for name, value in args.items() if name not in names}
-
-
-@cache
-def _parameters_of(cls: type[RewardFn]) -> frozenset[str] | None:
-    """Return the names that the constructor takes; None: any."""
-    parameters = inspect.signature(cls).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return None
-    return frozenset(parameter.name for parameter in parameters)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from trinity.common.config.resolve_gpus import gpus_left, left_by_engines
 from trinity.errors import ConfigError
 from trinity.extend.kinds import KINDS
-from trinity.runtime.assembly import needs_one_machine
+from trinity.runtime.assembly import sync_method_can
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -243,7 +243,7 @@ def gpu_shares(
         num_engines=own if shares.engine == 0 else apart,
         trainer=shares.trainer,
         num_ranks=num_ranks,
-        is_together=config.has_trainer and needs_one_machine(config, manager),
+        is_together=config.has_trainer and sync_method_can(config, manager, "one_machine"),
     )
     if config.is_colocated and shares.engine:
         shares, groups = GpuShares(0.5, 0.5, num_ranks), _paired(own, num_ranks)

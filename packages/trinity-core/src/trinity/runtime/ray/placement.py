@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from trinity.errors import ConfigError, WorkerLostError
-from trinity.runtime.assembly import needs_one_machine
+from trinity.runtime.assembly import sync_method_can
 from trinity.runtime.ray.gpu_allocation import Host, short_of
 from trinity.runtime.ray.ray_processes import check_ray
 
@@ -40,7 +40,7 @@ def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[Wo
         ConfigError: an engine is elsewhere, and the sync method reaches it nowhere else.
     """
     sender = next((worker for worker in facts if worker.name in _SENDERS), None)
-    if sender is None or not needs_one_machine(config, manager):
+    if sender is None or not sync_method_can(config, manager, "one_machine"):
         return
     engines = [worker for worker in facts if worker.name.startswith("engine-")]
     elsewhere = [one for one in engines if one.machine != sender.machine]
