@@ -153,23 +153,39 @@ def test_where_ray_is_lost_nobody_is_ended_for_it(a_trainer, two_engines) -> Non
     assert not trainer.is_ended
 
 
-def test_a_meeting_that_one_is_lost_to_has_its_time_before_the_trainer_is_given_up(
-    monkeypatch, a_trainer, two_engines
-) -> None:
-    graces = []
+@pytest.fixture
+def limits(monkeypatch):
+    """Return the limit and the grace of each step, in seconds, which are not waited for."""
+    given = []
 
-    def outcomes(calls, *, limit_s, grace_s, group):
-        graces.append((limit_s, grace_s))
+    def outcomes(calls, *, limit_s, grace_s, group=""):
+        given.append((limit_s, grace_s))
         return direct_sync.outcomes_of(calls, limit_s=0, grace_s=0, group=group)
 
     monkeypatch.setattr(broadcast_sync, "outcomes_of", outcomes)
     monkeypatch.setattr(broadcast_sync, "MEET_S", 60.0)
     monkeypatch.setattr(broadcast_sync, "GRACE_S", 10.0)
+    return given
 
+
+def test_a_meeting_that_one_is_lost_to_has_its_time_before_the_trainer_is_given_up(
+    limits, a_trainer, two_engines
+) -> None:
     synced(a_sync(a_trainer(), two_engines()))
 
-    assert graces[0] == (70.0, 70.0)  # to join
-    assert graces[1][1] == 10.0  # to send
+    assert limits[0] == (70.0, 70.0)  # to join
+    assert limits[1][1] == 10.0  # to send
+
+
+@pytest.mark.parametrize(("devices", "limit_s"), [(["a", "b"], 190.0), (["a", "a"], 70.0)])
+def test_nccl_has_time_to_connect_them_where_it_is_used(
+    devices, limit_s, limits, a_trainer, an_engine
+) -> None:
+    trainer, engine = a_trainer(device=devices[:1]), an_engine("engine-0", device=devices[1:])
+
+    synced(a_sync(trainer, [engine], method=NcclSync))
+
+    assert limits[1] == (limit_s, 70.0)  # after the question which GPU each has
 
 
 def test_who_waits_for_the_first_that_failed_is_told_to_leave(a_trainer, an_engine, answer) -> None:

@@ -6,13 +6,16 @@ import os
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import distributed
 from trinity.common.ports import WeightSnapshot
+from trinity.synchronizer import channel as channel_module
 from trinity.synchronizer.channel import Channel, GroupSpec, TransferError
 from trinity.synchronizer.staging import StagingBuffer
 
@@ -156,6 +159,103 @@ def test_who_waits_for_the_others_can_be_told_to_leave(tmp_path) -> None:
         channel.meet(store_of(alone))
 
     assert time.monotonic() - began < 10
+
+
+class Nccl:
+    """A group whose first broadcast connects the members, as soon as they reach each other."""
+
+    def __init__(self, failure=None, *, is_done=True):
+        self.failure, self.is_done = failure, is_done
+        self.reaches, self.is_aborted = threading.Event(), threading.Event()
+        self.streams = []
+
+    def broadcast(self, tensors, options):
+        self.streams.append(torch.cuda.current_stream())
+        assert self.reaches.wait(30)
+        if self.failure is not None:
+            raise self.failure
+        future = SimpleNamespace(add_done_callback=lambda told: told(None))
+        return SimpleNamespace(
+            get_future=lambda: future,
+            is_completed=lambda: self.is_done or self.is_aborted.is_set(),
+            wait=lambda limit: True,
+        )
+
+    def abort(self):
+        self.is_aborted.set()
+
+
+@pytest.fixture
+def nccl(monkeypatch, tmp_path):
+    """Return a function: a group of NCCL -> the channel of one process that is to meet in it."""
+    of_thread = threading.local()  # as in CUDA
+    of_thread.stream = "stream 7 of GPU 1"
+
+    @contextmanager
+    def stream(one):
+        of_thread.stream = one
+        yield
+
+    def make(group):
+        monkeypatch.setattr(channel_module, "_group", lambda store, spec: group)
+        monkeypatch.setattr(Channel, "_empty", lambda _, size: torch.zeros(size + 16))
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: vars(of_thread).get("stream"))
+        monkeypatch.setattr(torch.cuda, "stream", stream)
+        return Channel(invited(tmp_path / "store", rank=0, size=1, backend="nccl"))
+
+    return make
+
+
+def test_processes_have_met_once_nccl_has_connected_them(nccl) -> None:
+    group = Nccl()
+    channel = nccl(group)
+    threading.Timer(0.2, group.reaches.set).start()
+
+    channel.meet(store_of(channel._spec))
+
+    assert group.reaches.is_set()
+    assert group.streams == ["stream 7 of GPU 1"]  # that of who met
+
+
+def test_an_nccl_that_connects_nobody_has_a_limit(nccl, monkeypatch) -> None:
+    """As where the network interface leads nowhere."""
+    monkeypatch.setattr(channel_module, "CONNECT_S", 0.2)
+    group = Nccl()
+    channel, began = nccl(group), time.monotonic()
+
+    with pytest.raises(TransferError) as refused:
+        channel.meet(store_of(channel._spec), interface="=eth7")
+
+    assert time.monotonic() - began < 10
+    assert str(refused.value) == (
+        "NCCL did not connect the 1 processes of weights/1 within 0 s "
+        "(NCCL_SOCKET_IFNAME is '=eth7'; NCCL_DEBUG=INFO says more)."
+    )
+    group.reaches.set()
+
+
+def test_who_waits_for_nccl_can_be_told_to_leave_and_aborts_what_connects_later(nccl) -> None:
+    """As where another member was lost meanwhile."""
+    group = Nccl(is_done=False)
+    channel, began = nccl(group), time.monotonic()
+    threading.Timer(0.2, channel.leave).start()
+
+    with pytest.raises(TransferError, match="this process has left the group"):
+        channel.meet(store_of(channel._spec))
+
+    assert time.monotonic() - began < 10
+    assert not group.is_aborted.is_set()  # nothing is connected yet
+    group.reaches.set()
+    assert group.is_aborted.wait(10)
+
+
+def test_why_nccl_connects_nobody_is_told(nccl) -> None:
+    group = Nccl(RuntimeError("NCCL error: unhandled system error"))
+    group.reaches.set()
+    channel = nccl(group)
+
+    with pytest.raises(TransferError, match="the broadcast failed: NCCL error: unhandled system"):
+        channel.meet(store_of(channel._spec))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trinity.errors import ModelError
-from trinity.synchronizer.channel import Backend, GroupSpec
+from trinity.synchronizer.channel import CONNECT_S, Backend, GroupSpec
 from trinity.synchronizer.direct_sync import GRACE_S, NUM_TRIES, DirectSync, outcomes_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ class BroadcastSync(DirectSync):
             members = tuple((one.name, process) for one, process in left.items())
             if not left or members == self._members:
                 return left
-            outcomes = self._outcomes("join", "join", left, told=self._group_specs(left))
+            specs = self._group_specs(left)
+            limit_s = MEET_S + CONNECT_S * (specs[0][0].backend == "nccl")
+            outcomes = self._outcomes("join", "join", left, told=specs, limit_s=limit_s)
             left = self._without_those_gone(left, outcomes)
             failures = [one for one in outcomes.values() if isinstance(one, Exception)]
             if not failures:
@@ -69,8 +71,9 @@ class BroadcastSync(DirectSync):
         if not left:
             return {}
         told: list[tuple[Any, ...]] = [(), *[(manifest,)] * len(left)]
-        buckets = 1 + sum(1 for _ in manifest.buckets(self._bucket_bytes))
-        outcomes = self._outcomes("send", "receive", left, told=told, times=buckets)
+        num_waits = 1 + sum(1 for _ in manifest.buckets(self._bucket_bytes))
+        limit_s = self._load_s + self._timeout_s * num_waits
+        outcomes = self._outcomes("send", "receive", left, told=told, limit_s=limit_s)
         if any(isinstance(outcome, Exception) for outcome in outcomes.values()):
             self._members = ()  # nobody knows how far each of them is
         return outcomes
@@ -82,7 +85,7 @@ class BroadcastSync(DirectSync):
         left: There,
         *,
         told: Sequence[tuple[Any, ...]],
-        times: int = 1,
+        limit_s: float,
     ) -> Mapping[Peer, Any]:
         """Let the sender take one step and the receivers another; return how it ended for each.
 
@@ -92,9 +95,8 @@ class BroadcastSync(DirectSync):
         sender = self._sender
         assert sender is not None
         members: list[Peer] = [sender, *left]
-        meets = send == "join"
-        limit_s = MEET_S if meets else self._load_s + self._timeout_s * times
-        grace_s = GRACE_S + MEET_S * meets  # gloo, once it meets, is not to be told to end
+        # Gloo, once it meets, cannot be told to end.
+        grace_s = GRACE_S + MEET_S * (send == "join")
         calls = {
             member: member.start(receive if number else send, *told[number])
             for number, member in enumerate(members)

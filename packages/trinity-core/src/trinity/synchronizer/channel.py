@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from trinity.synchronizer.staging import WeightManifest
 
 Backend = Literal["gloo", "nccl"]
+CONNECT_S = 120.0  # for NCCL to connect processes that have met
 _LOOK_S = 1.0  # at what was left behind
 _REMEDIES = (
     "explorer.rollout_model.weight_sync_buffer_size: less than it is (more buckets)",
@@ -80,11 +82,12 @@ class Channel:
     def is_on_gpu(self) -> bool:
         return self._spec.backend == "nccl"
 
-    def meet(self, store: Any) -> None:
+    def meet(self, store: Any, *, interface: str = "") -> None:
         """Wait for the other members; :meth:`leave` ends that, too.
 
         Args:
             store: of ``torch.distributed``, of their rendezvous (Any: half typed).
+            interface: ``NCCL_SOCKET_IFNAME``, as an error says it.
 
         Raises:
             TransferError: somebody did not come, or this process was told to leave.
@@ -100,6 +103,43 @@ class Channel:
                 f"rendezvous of the {spec.size} processes of {spec.group} timed out "
                 f"after {spec.meet_s:.0f} s: {_first_line(error)}"
             ) from error
+        if self.is_on_gpu:
+            self._connect(interface)
+
+    def _connect(self, interface: str) -> None:
+        """Let NCCL connect the members by a first broadcast, in a thread of its own.
+
+        NCCL waits for them without a limit, and before they are connected nothing can be aborted. A
+        thread that is waited for no longer stays there with the group, and aborts it if it returns.
+
+        Raises:
+            TransferError: it took too long, or failed, or this process was told to leave.
+        """
+        connected: Future[None] = Future()
+        stream = torch.cuda.current_stream()  # each thread has its own, and its own device
+
+        def connect() -> None:
+            try:
+                with torch.cuda.stream(stream):
+                    self._broadcast(self._empty(0))
+                connected.set_result(None)
+            except (RuntimeError, TrinityError) as error:
+                connected.set_exception(error)
+
+        connected.add_done_callback(self._tell)
+        threading.Thread(target=connect, name="weights-connect", daemon=True).start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_left or connected.done(), CONNECT_S)
+        with self._travelling(0):
+            if not connected.done():
+                self._check_there()
+                self.leave()
+                raise TransferError(
+                    f"NCCL did not connect the {self._spec.size} processes of {self.group} within "
+                    f"{CONNECT_S:.0f} s (NCCL_SOCKET_IFNAME is {interface!r}; NCCL_DEBUG=INFO says "
+                    f"more)."
+                )
+            connected.result()
 
     def _wait_for_all(self, limit_s: float) -> None:
         """Return once all are here, to meet or to load; gloo's own waiting cannot be ended."""

@@ -18,7 +18,7 @@ from trinity.engines.transformers_engine import TransformersEngine
 from trinity.errors import ModelError, WorkerWaitsError
 from trinity.runtime.ray import address, engine_worker, weight_transfer
 from trinity.runtime.ray.weight_transfer import WeightReceiver, WeightSender
-from trinity.synchronizer.channel import GroupSpec, TransferError
+from trinity.synchronizer.channel import Channel, GroupSpec, TransferError
 from trinity_testing.tiny import make_tiny_model
 
 pytestmark = pytest.mark.skipif(
@@ -75,6 +75,17 @@ def test_each_sync_brings_the_weights_as_they_are_to_whoever_is_in_the_group() -
         out.send()
         assert received.result(10)["weight"][7] == 3.0
     assert out.kept().payload.snapshot().tensors["weight"][7] == 3.0
+
+
+def test_an_error_of_nccl_can_name_the_interface_of_this_process(monkeypatch) -> None:
+    told = []
+    monkeypatch.setattr(Channel, "meet", lambda _, store, *, interface: told.append(interface))
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "=eth7")
+    out = WeightSender(Trainer().snapshot, timeout_s=10.0)
+
+    joined([out], out.host_rendezvous())
+
+    assert told == ["=eth7"]
 
 
 def test_who_ends_its_replies_first_is_waited_for_longer_than_for_a_bucket() -> None:
@@ -152,6 +163,7 @@ def test_a_group_of_gpus_has_no_thread_that_ends_the_process_when_a_member_is_lo
 ) -> None:
     """Torch's own one ends those that waited, the trainer among them, a minute after its limit."""
     monkeypatch.setattr(distributed, "ProcessGroupNCCL", GroupOfGpus, raising=False)
+    monkeypatch.setattr(Channel, "_connect", lambda *_: None)  # there is no GPU to connect
     monkeypatch.delenv(WAITS_ITSELF, raising=False)
     if before is not None:
         monkeypatch.setenv(WAITS_ITSELF, before)

@@ -7,6 +7,7 @@ driver, each step by its name.
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from trinity.errors import ModelError
@@ -63,7 +64,7 @@ class _Peer:
             channel.leave()
         try:
             with environment(_WITHOUT_WATCHDOG[spec.backend]):
-                channel.meet(store)
+                channel.meet(store, interface=os.environ.get("NCCL_SOCKET_IFNAME", ""))
         except TransferError:
             self.leave()
             raise
