@@ -92,3 +92,16 @@ def test_an_unknown_model_and_one_behind_an_api_are_not_computed(planned) -> Non
     assert "memory is not computed: the model's config.json is not there" in unknown
     assert "GB of weights" not in unknown + behind
     assert "not computed" not in behind
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--gpus", "99999999999"], ["--gpus", "8", "--gpu-memory", "inf"], ["--tokens-per-s", "inf"]],
+)
+def test_a_machine_that_there_cannot_be_is_refused_as_wrong_usage(tmp_path, words) -> None:
+    (tmp_path / "run.yaml").write_text(YAML)
+
+    ended = CliRunner().invoke(app, ["plan", str(tmp_path / "run.yaml"), *words])
+
+    assert ended.exit_code == 2
+    assert "Invalid value for" in ended.output

@@ -21,6 +21,18 @@ def a_stage(**rollout):
     )
 
 
+def a_train_stage(schema, *, batch):
+    """A stage of mode train, whose defaults of rollouts stand beside its batch."""
+    stage = a_stage()
+    stage.mode, rows = "train", SimpleNamespace(schema_type=schema)
+    stage.buffer = SimpleNamespace(
+        batch_size=1,
+        train_batch_size=batch,
+        trainer_input=SimpleNamespace(experience_buffer=rows),
+    )
+    return stage
+
+
 def a_plan(name="Qwen2.5-7B", **options):
     return TrainerMemory(shape=known_shape(name), num_ranks=4, **options)
 
@@ -161,3 +173,63 @@ def test_a_file_that_is_not_colocated_is_told_what_it_would_need_so() -> None:
 
     # what of 40 GB can be used: 38 GB, less 8 %
     assert line.startswith("mode colocate would have 8 ranks and engines: 35.0 GB on each GPU at ")
+
+
+@pytest.mark.parametrize(("schema", "rows"), [("sft", 128), ("dpo", 256), ("experience", 128)])
+def test_a_train_step_without_rollouts_trains_its_batch_and_samples_nothing(schema, rows) -> None:
+    """128 rows of 5,120 tokens are 655,360; a preference pair is two rows."""
+    stage = a_train_stage(schema, batch=128)
+
+    work = work_of(stage, a_plan())
+    lines = time_lines(stage, a_plan(), tflops=300.0, tokens_per_s=4096.0)
+
+    used = 7_615_616_512 - 152_064 * 3584
+    assert (work.trained_tokens, work.new_tokens) == (rows * 5120, 0)
+    assert work.rollout_flops == 0.0
+    assert work.train_flops == pytest.approx(6 * used * rows * 5120)
+    (line,) = lines
+    assert line == (
+        f"a train step, at most: {rows * 5120:,} tokens trained; "
+        f"trainer {6 * used * rows * 5120 / 1e15:,.1f} PFLOP"
+    )
+
+
+def test_a_critic_is_computed_too_and_its_values_are_a_forward_pass_more() -> None:
+    """It has neither the output layer nor, for a token, the embedding: 152,064 x 3,584 each."""
+    shape = known_shape("Qwen2.5-7B")
+    used, of_critic = 7_615_616_512 - 152_064 * 3584, 7_615_616_512 - 2 * 152_064 * 3584
+
+    plain = work_of(a_stage(), a_plan(critic=shape))
+    recomputed = work_of(a_stage(), a_plan(critic=shape, recomputes=True))
+
+    assert plain.train_flops == pytest.approx((6 * used + 8 * of_critic) * 5_242_880)
+    assert recomputed.train_flops == pytest.approx((8 * used + 10 * of_critic) * 5_242_880)
+
+
+def test_one_gpu_that_both_sides_use_is_busy_with_one_of_them_at_a_time() -> None:
+    """4,194,304 tokens at 4,096 a second are 1,024 s; a step is that and the train step."""
+    plan = TrainerMemory(shape=known_shape("Qwen2.5-0.5B"))
+    stage = a_stage(engine_num=1)
+
+    lines = time_lines(stage, plan, tflops=300.0, tokens_per_s=4096.0, is_shared=True)
+
+    train_s = work_of(stage, plan).train_flops / 300e12
+    assert lines[2:] == [
+        f"in turns: a step takes {1024 + train_s:,.1f} s, GPUs are busy 100% of it"
+    ]
+
+
+def test_a_large_model_would_be_sharded_if_engines_and_trainer_took_turns() -> None:
+    """7B on 2 GPUs: 12 P / 2 = 45.7 GB at rest on each, where one rank alone holds 91.4 GB."""
+    stage = a_stage()
+    stage.trainer = SimpleNamespace(max_token_len_per_gpu=512)
+    plan = TrainerMemory(shape=known_shape("Qwen2.5-7B"), precision="bfloat16", recomputes=True)
+
+    (line,) = colocated_lines(stage, plan, gpu_bytes=80 * 10**9, num_gpus=2, may_shard=True)
+    (asked,) = colocated_lines(stage, plan, gpu_bytes=80 * 10**9, num_gpus=2)
+
+    step = TrainerMemory(
+        shape=plan.shape, strategy="fsdp2", num_ranks=2, precision="bfloat16", recomputes=True
+    ).peak(512)
+    assert f"{step / 1e9:.1f} GB in a train step" in line
+    assert "91.4 GB while engines are awake" in asked

@@ -321,6 +321,31 @@ def test_one_gpu_is_that_of_both_sides(planned) -> None:
     assert "fixed, sync_offset 0 | 1 GPU of both |" in planned("--gpus", "1")
 
 
+def test_what_two_sides_of_one_gpu_cost_each_other_is_said_to_be_left_out(planned) -> None:
+    left_out = "each is taken to be as fast as alone"
+
+    assert left_out in planned("--gpus", "1")
+    assert left_out not in planned("--gpus", "1", "--shared", "0.5")
+    assert left_out not in planned("--gpus", "2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--time", "rollout=3600"], "explorer.max_timeout ends it after 1,800 s"),
+        (["--record", "nowhere"], "--record nowhere: there is no such folder, seen from here"),
+    ],
+)
+def test_times_that_no_run_can_have_are_refused(tmp_path, asked, said) -> None:
+    (tmp_path / "run.yaml").write_text(YAML)
+    words = ["plan", str(tmp_path / "run.yaml"), "--gpus", "8", "--simulate"]
+
+    ended = CliRunner().invoke(app, [*words, "--time", "train=20", *asked])
+
+    assert isinstance(ended.exception, ConfigError)
+    assert said in str(ended.exception)
+
+
 def test_a_local_run_goes_in_turns_whatever_its_style(planned) -> None:
     """8 slots: 32 rows in 4 waves of 10 s, then 20 s of training: 60 s a step."""
     said = planned("--gpus", "0", "--local")

@@ -136,7 +136,7 @@ def _of_time(
     tflops: float | None,
     tokens_per_s: float | None,
 ) -> list[str]:
-    from trinity.common.config.resolve_gpus import num_gpus, trainer_memory
+    from trinity.common.config.resolve_gpus import num_gpus, shares_gpu, trainer_memory
 
     from trinity_debug.plan_time import colocated_lines, time_lines
 
@@ -144,9 +144,19 @@ def _of_time(
     if plan is None or not machine.num_gpus:
         return []
     lines = colocated_lines(
-        stage, plan, gpu_bytes=machine.gpu_bytes, num_gpus=num_gpus(stage, machine)
+        stage,
+        plan,
+        gpu_bytes=machine.gpu_bytes,
+        num_gpus=num_gpus(stage, machine),
+        may_shard=not stage.source.where("trainer.trainer_strategy"),
     )
-    return lines + time_lines(stage, plan, tflops=tflops, tokens_per_s=tokens_per_s)
+    return lines + time_lines(
+        stage,
+        plan,
+        tflops=tflops,
+        tokens_per_s=tokens_per_s,
+        is_shared=shares_gpu(stage, machine),
+    )
 
 
 def _words(machine: Machine, stage: Config) -> str:

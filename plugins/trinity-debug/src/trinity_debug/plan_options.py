@@ -9,19 +9,26 @@ import typer
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file.")]
 Gpus = Annotated[
-    int | None, typer.Option(min=0, help="GPUs of each machine; default: this machine's GPUs.")
+    int | None,
+    typer.Option(min=0, max=1024, help="GPUs of each machine; default: this machine's GPUs."),
 ]
-GpuMemory = Annotated[float, typer.Option(min=1, help="GB of each GPU, if you set --gpus.")]
+GpuMemory = Annotated[
+    float, typer.Option(min=1, max=1e6, help="GB of each GPU, if you set --gpus.")
+]
 Local = Annotated[
     bool, typer.Option("--local", help="Plan for trinity run --local: one process, one GPU.")
 ]
 Tflops = Annotated[
     float | None,
-    typer.Option(min=1e-6, help="Measured TFLOP/s of each trainer GPU, for seconds of a step."),
+    typer.Option(
+        min=1e-6, max=1e9, help="Measured TFLOP/s of each trainer GPU, for seconds of a step."
+    ),
 ]
 TokensPerS = Annotated[
     float | None,
-    typer.Option(min=1e-6, help="Measured tokens/s of each engine, for seconds of a step."),
+    typer.Option(
+        min=1e-6, max=1e12, help="Measured tokens/s of each engine, for seconds of a step."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -48,7 +55,9 @@ TrainGpus = Annotated[
 Shared = Annotated[
     float,
     typer.Option(
-        min=0.01, max=1.0, help="Speed of each side while the other computes on the same cores."
+        min=0.01,
+        max=1.0,
+        help="Speed of each side while the other computes on the same cores or GPU.",
     ),
 ]
 Steps = Annotated[int, typer.Option(min=2, help="Rollout steps to simulate.")]

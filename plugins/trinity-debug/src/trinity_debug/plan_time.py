@@ -5,6 +5,7 @@ mixture's experts those that it goes to) and T tokens of a step, in floating-poi
 
     forward and backward pass        6 P T; recomputed 8 P T
     forward pass of the reference    2 P T
+    a critic, as a model of its own  8 P T; recomputed 10 P T
     rollouts: prompts, replies       2 P a token; a prompt once for its group
 
 Attention, which grows with the square of the length, is left out: some 10 % at 8,000 tokens of
@@ -45,21 +46,25 @@ class StepWork:
 
 
 def work_of(config: Config, plan: TrainerMemory) -> StepWork:
-    """Return what a step of this configuration computes."""
-    groups, rows = (
-        config.buffer.batch_size,
-        config.buffer.batch_size * config.algorithm.repeat_times,
-    )
+    """Return what a step of this configuration computes: of mode train, a train step."""
+    buffer, samples = config.buffer, config.mode != "train"
+    groups, rows = buffer.batch_size, buffer.batch_size * config.algorithm.repeat_times
+    if not samples:
+        stored = buffer.trainer_input.experience_buffer
+        are_pairs = stored is not None and stored.schema_type == "dpo"
+        groups, rows = 0, buffer.train_batch_size * (2 if are_pairs else 1)
     prompt = config.model.max_prompt_tokens or 0
     reply = config.model.max_response_tokens or 0
-    used = plan.shape.active
-    tokens = rows * (prompt + reply)
-    each = (8 if plan.recomputes else 6) + (2 if plan.has_reference else 0)
+    used, new_tokens = plan.shape.active, rows * reply * samples
+    tokens, passes = rows * (prompt + reply), 8 if plan.recomputes else 6
+    products = (passes + (2 if plan.has_reference else 0)) * used
+    if plan.critic:  # its values are a forward pass; it has no output layer
+        products += (passes + 2) * (plan.critic.active - plan.critic.vocab * plan.critic.hidden)
     return StepWork(
         trained_tokens=tokens,
-        new_tokens=rows * reply,
-        train_flops=float(each * used * tokens),
-        rollout_flops=2.0 * used * (rows * reply + groups * prompt),
+        new_tokens=new_tokens,
+        train_flops=float(products * tokens),
+        rollout_flops=2.0 * used * (new_tokens + groups * prompt),
     )
 
 
@@ -98,7 +103,12 @@ def arrangements(
 
 
 def time_lines(
-    config: Config, plan: TrainerMemory, *, tflops: float | None, tokens_per_s: float | None
+    config: Config,
+    plan: TrainerMemory,
+    *,
+    tflops: float | None,
+    tokens_per_s: float | None,
+    is_shared: bool = False,
 ) -> list[str]:
     """Return what a step computes and, at measured speeds, how long it takes.
 
@@ -107,11 +117,16 @@ def time_lines(
         plan: how the trainer holds the model.
         tflops: that a GPU of the trainer reaches; None: nobody measured it.
         tokens_per_s: that an engine samples; None: nobody measured it.
+        is_shared: trainer and engine use the same GPUs.
     """
     work = work_of(config, plan)
+    trained = f"{work.trained_tokens:,} tokens trained"
+    computed = f"trainer {work.train_flops / 1e15:,.1f} PFLOP"
+    if config.mode == "train":
+        return [f"a train step, at most: {trained}; {computed}"]
     lines = [
-        f"a step, at most: {work.trained_tokens:,} tokens trained, {work.new_tokens:,} sampled; "
-        f"trainer {work.train_flops / 1e15:,.1f} PFLOP, engines {work.rollout_flops / 1e15:,.1f}"
+        f"a step, at most: {trained}, {work.new_tokens:,} sampled; {computed}, "
+        f"engines {work.rollout_flops / 1e15:,.1f}"
     ]
     if tflops is None or tokens_per_s is None or config.mode != "both":
         return lines
@@ -127,8 +142,10 @@ def time_lines(
         train_s,
         engines=rollout.engine_num * rollout.tensor_parallel_size,
         ranks=plan.num_ranks,
-        is_colocated=config.is_colocated,
+        is_colocated=is_shared or config.is_colocated,
     )
+    if is_shared and not config.is_colocated:  # one GPU, which is busy with either side
+        found = {"in turns": found["colocated"]}
     lines += [
         f"{name}: a step takes {seconds:,.1f} s, GPUs are busy {busy:.0%} of it{_HOW[name]}"
         for name, (seconds, busy) in found.items()
@@ -137,7 +154,12 @@ def time_lines(
 
 
 def colocated_lines(
-    config: Config, plan: TrainerMemory, *, gpu_bytes: int | None, num_gpus: int
+    config: Config,
+    plan: TrainerMemory,
+    *,
+    gpu_bytes: int | None,
+    num_gpus: int,
+    may_shard: bool = False,
 ) -> list[str]:
     """Return what each GPU holds at most where engines and trainer use all of them in turns.
 
@@ -146,12 +168,15 @@ def colocated_lines(
         plan: how the trainer holds the model.
         gpu_bytes: memory of a GPU.
         num_gpus: of the run.
+        may_shard: the file leaves ``trainer.trainer_strategy`` to the default.
     """
     if gpu_bytes is None or config.mode != "both" or not (config.is_colocated or num_gpus > 1):
         return []
     share, words = config.explorer.rollout_model.gpu_memory_utilization, "colocated"
     if not config.is_colocated:
         plan = replace(plan, num_ranks=num_gpus)
+        if may_shard and plan.critic is None and plan.is_large(gpu_bytes):
+            plan = replace(plan, strategy="fsdp2")
         share, words = max(0.0, usable(gpu_bytes) - plan.at_rest) / gpu_bytes, "mode colocate would"
         words += f" have {num_gpus} ranks and engines"
     awake = plan.at_rest + share * gpu_bytes

@@ -9,9 +9,11 @@ from trinity.common.config.resolve_gpus import (
     num_gpus,
     num_ranks,
     ranks_beside,
+    shares_gpu,
     trainer_capacity,
     trainer_memory,
 )
+from trinity.errors import ConfigError
 
 from trinity_debug.plan_time import work_of
 from trinity_debug.recorded_times import recorded_times
@@ -105,7 +107,13 @@ def simulated_stage(
     gpus = num_gpus(config, machine) if machine.num_gpus else 0
     setup = setup_of(config, simulation, requests=requests, ranks=ranks)
     setup = replace(setup, gpus=gpus, is_local=asked.local, in_turns=config.is_colocated)
-    return [*_left_out(config), *simulation_lines(setup, simulation, ranks_of=ranks_of)]
+    lines = _left_out(config)
+    if gpus and shares_gpu(config, machine) and not config.is_colocated and asked.shared == 1.0:
+        lines.append(
+            "  both sides use one GPU, and each is taken to be as fast as alone, which no GPU is: "
+            "measure it, and give --shared"
+        )
+    return [*lines, *simulation_lines(setup, simulation, ranks_of=ranks_of)]
 
 
 def _left_out(config: Config) -> list[str]:
@@ -149,6 +157,11 @@ def _times(
             "train": Seconds(mean=work.train_flops / (plan.num_ranks * asked.tflops * 1e12)),
         }
     if asked.record is not None:
+        if not asked.record.is_dir():
+            raise ConfigError(
+                f"--record {asked.record}: there is no such folder, seen from here. Name the run "
+                "directory of a run of mode both."
+            )
         stage = asked.record / config.name.rpartition("/")[2]  # of the run of this file
         folder = stage if (stage / "monitor").is_dir() else asked.record
         file = folder / "monitor" / "metrics.jsonl"
