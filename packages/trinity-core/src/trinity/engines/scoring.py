@@ -45,7 +45,10 @@ class Scoring:
             try:
                 scores = token_logprobs(module, asked.token_ids, temperature=asked.temperature)
             except Exception as error:  # noqa: BLE001 -- of this text; the engine lives on
-                asked.future.set_exception(_failure(error))
+                what = f"the text could not be scored: {type(error).__name__}: {error}"
+                failure = ModelError(what)
+                failure.__cause__ = error
+                asked.future.set_exception(failure)
             else:
                 asked.future.set_result(scores)
 
@@ -90,9 +93,3 @@ def token_logprobs(
         logprobs_LV = (output.logits[0].float() / (temperature or 1.0)).log_softmax(dim=-1)
         scores += logprobs_LV.gather(1, ids_BL[0, start + 1 : end + 1, None])[:, 0].tolist()
     return scores
-
-
-def _failure(error: Exception) -> ModelError:
-    failure = ModelError(f"the text could not be scored: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure

@@ -296,7 +296,10 @@ class EngineWorker:
         error = future.exception(0)
         if isinstance(error, EngineBrokenError):
             raise self._ended(error) from error
-        outcome = future.result(0) if error is None else _as_model_error(error)
+        if error is not None and not isinstance(error, ModelError):
+            what = f"the rollout engine failed: {type(error).__name__}: {error}."
+            error = ModelError(f"{what} See the log of the engine.")
+        outcome = future.result(0) if error is None else error
         with self._changed:
             own.futures.pop(number, None)
             own.outcomes.append((number, outcome))
@@ -431,11 +434,3 @@ def _answers(
 
 def _completion(parts: Sequence[Any]) -> Completion:  # Any: the types of the fields
     return Completion(**dict(zip(_FIELDS, parts, strict=True)))
-
-
-def _as_model_error(error: BaseException) -> ModelError:
-    if isinstance(error, ModelError):
-        return error
-    return ModelError(
-        f"the rollout engine failed: {type(error).__name__}: {error}. See the log of the engine."
-    )
