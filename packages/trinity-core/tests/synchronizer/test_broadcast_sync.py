@@ -233,7 +233,7 @@ def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one
 
     assert str(refused.value) == (
         "trainer and engine-0, engine-1 cannot reach each other for a weight sync: the 3 processes "
-        "did not meet. Set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to their common network "
+        "did not meet. Set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to their common network "
         "interface, or set synchronizer.sync_method: memory."
     )
 

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not distributed.is_gloo_available(), reason="this torch has no gloo"),
 ]
 MB = 2**20
-TENSOR, NUM, BUCKET = 4 * MB, 32, 16 * MB  # 128 MB of weights
+TENSOR, NUM, BUCKET = 4 * MB, 48, 32 * MB  # 192 MB of weights
 
 
 def gathered(version):
@@ -99,7 +99,9 @@ def peak_of_sender(monkeypatch, *, on_disk):
 
 def test_the_sender_holds_no_more_than_two_buckets_where_its_copy_is_a_file(monkeypatch) -> None:
     # and a few tensors that are made or freed meanwhile: the kernel counts pages, not buckets
-    assert peak_of_sender(monkeypatch, on_disk=True) <= 2 * BUCKET + 4 * TENSOR < NUM * TENSOR / 2
+    most = 2 * BUCKET + 2 * TENSOR
+    assert most < min(3 * BUCKET, NUM * TENSOR / 2)
+    assert peak_of_sender(monkeypatch, on_disk=True) <= most
 
 
 def test_the_sender_holds_its_copy_where_that_is_in_memory(monkeypatch) -> None:

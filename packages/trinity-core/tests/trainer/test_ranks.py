@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from trinity.errors import CheckpointError
+from trinity.errors import CheckpointError, TrinityError
 from trinity.runtime.record.checkpoint import CheckpointStore
 from trinity.runtime.record.progress import Progress
+from trinity.trainer import rendezvous
 from trinity_testing.tiny import make_tiny_model
 
 # In .ci/run, two ranks against one process: tests/e2e/test_ray_ranks.py.
@@ -338,3 +339,21 @@ def test_four_ranks_share_sequences_in_pairs_or_all_of_them(tmp_path, size) -> N
             for (_, way), gradient in gradients.items() if model == name else ():
                 difference = (gradient - expected[way]).norm() / expected[way].norm()
                 assert difference <= 5e-6, (model, way)  # a star's branches may be cut otherwise
+
+
+def test_a_rank_that_meets_nobody_names_the_network_interface_of_both_libraries(
+    monkeypatch,
+) -> None:
+    def silent(*_, **__):
+        raise RuntimeError("wait timeout after 5000ms")
+
+    monkeypatch.setattr(rendezvous, "connect", silent)
+
+    with pytest.raises(TrinityError) as refused:
+        rendezvous.init_process_group("10.0.0.1:9/secret", rank=1, size=2, timeout_s=5.0)
+
+    assert str(refused.value) == (
+        "rank 1 of the trainer's 2 did not meet the others at 10.0.0.1:9 within 5 s: wait timeout "
+        "after 5000ms. Ranks on several machines must reach each other; GLOO_SOCKET_IFNAME and "
+        "NCCL_SOCKET_IFNAME name the interface that they use."
+    )

@@ -62,7 +62,7 @@ class BroadcastSync(DirectSync):
         names = ", ".join(one.name for one in left)
         raise ModelError(
             f"{self._sender.name} and {names} cannot reach each other for a weight sync: {failure} "
-            f"Set GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME to their common network interface, or "
+            f"Set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to their common network interface, or "
             f"set synchronizer.sync_method: memory."
         )
 

@@ -80,7 +80,7 @@ def init_process_group(endpoint: str, *, rank: int, size: int, timeout_s: float)
         raise TrinityError(
             f"rank {rank} of the trainer's {size} did not meet the others at {address} within "
             f"{timeout_s:.0f} s: {error}. Ranks on several machines must reach each other; "
-            "GLOO_SOCKET_IFNAME names the interface that they use."
+            "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the interface that they use."
         ) from error
     logger.info("rank %d of %d, %s, at %s", rank, size, backend, address)
     group = distributed.group.WORLD
