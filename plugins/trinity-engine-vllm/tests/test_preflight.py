@@ -13,7 +13,7 @@ from trinity.errors import ModelError
 from trinity.extend import KINDS, get_manager
 from trinity.extend.component import Component, Origin
 from trinity.runtime.determinism import determinism_of
-from trinity_engine_vllm import environment, plugin, preflight
+from trinity_engine_vllm import environment, plugin, preflight, starting
 from trinity_engine_vllm.engine import VLLMEngine
 from trinity_engine_vllm.logprobs_mode import Sampling
 from trinity_engine_vllm.preflight import head_size, problems
@@ -65,6 +65,31 @@ def test_heads_that_cannot_be_shared_evenly_are_refused(model) -> None:
     assert said.startswith("tensor_parallel_size is 3, and the 4 attention heads of")
     fitting = problems(model_path=path, sampling=Sampling(), distribution="vllm", num_workers=2)
     assert [*fitting] == []
+
+
+def test_a_model_that_is_known_by_its_name_is_checked_before_its_files_are_here(
+    monkeypatch,
+) -> None:
+    monkeypatch.setattr(preflight, "model_file", lambda *_: None)
+    path = "Qwen/Qwen2.5-7B-Instruct"
+    (said,) = problems(model_path=path, sampling=Sampling(), distribution="vllm", num_workers=3)
+    assert said.startswith("tensor_parallel_size is 3, and the 28 attention heads of")
+
+
+def test_a_model_that_is_known_by_its_name_gets_its_own_cache_at_the_first_start(
+    monkeypatch,
+) -> None:
+    """0.5B: 24 layers with 2 pairs of 64 float32 numbers each."""
+    monkeypatch.setattr(starting, "model_file", lambda *_: None)
+    monkeypatch.setattr(starting, "_all_memory", lambda: 2**40)
+    given = llm_arguments(
+        is_cpu=True,
+        num_contexts=2,
+        gpu_memory_utilization=0.9,
+        model="Qwen/Qwen2.5-0.5B",
+        max_model_len=4096,
+    )
+    assert given["kv_cache_memory_bytes"] == 2 * 4096 * (24 * 2 * 2 * 64 * 4)
 
 
 def test_without_vllm_the_install_line_is_named_before_and_at_the_start(

@@ -76,13 +76,15 @@ def test_of_two_files_one_that_cannot_be_read_is_0_and_no_way_to_a_failed_rollou
     ("as_json", "as_text", "rewards", "told"),
     [
         ("{bad", "0", {"speed": 0.0, "reward": 0.0}, "'speed' is 0."),
-        ("{bad", "1", {"speed": 0.0, "reward": 0.0}, "'speed' is 0."),
+        ("{bad", "1", {"speed": 0.0, "reward": 0.0}, "may have written the other."),
         ('{"speed": 1}', "x", {"speed": 1.0, "reward": 0.0}, "'reward' is 0."),
+        ('{"x": 1}', "0", {"x": 1.0, "speed": 0.0, "reward": 0.0}, "has 'x'. 'speed' is 0."),
         ('{"speed": 1}', "0", {"speed": 1.0, "reward": 0.0}, ""),
-        ('{"speed": 2, "reward": 1}', "0", {"speed": 2.0, "reward": 0.0}, ""),
+        ('{"speed": 0.2}', "1", {"speed": 0.2, "reward": 1.0}, ""),
+        ('{"speed": 2, "reward": 1}', "1", {"speed": 2.0, "reward": 1.0}, ""),
     ],
 )
-def test_of_two_files_the_key_takes_its_number_or_0_if_reward_json_cannot_be_read(
+def test_of_two_files_the_key_takes_its_number_or_0_if_reward_json_does_not_tell_it(
     tmp_path, caplog, as_json, as_text, rewards, told
 ) -> None:
     root = written(tmp_path, reward_json=as_json, reward_txt=as_text)
@@ -91,6 +93,17 @@ def test_of_two_files_the_key_takes_its_number_or_0_if_reward_json_cannot_be_rea
     assert found == rewards
     assert chosen(found, "speed") == rewards["speed"]
     assert caplog.text.rstrip().endswith(told) if told else not caplog.text
+
+
+def test_two_files_that_differ_are_told_where_the_reward_is_another_number_too(
+    tmp_path, caplog
+) -> None:
+    as_json = '{"speed": 1, "reward": 1}'
+    found = read_rewards(written(tmp_path, reward_json=as_json, reward_txt="0"), key="speed")
+
+    assert found == {"speed": 1.0, "reward": 0.0}
+    assert "wrote 1 to reward.json and 0 to reward.txt" in caplog.text
+    assert "counts as 'reward'; workflow_args.reward_key is 'speed'." in caplog.text
 
 
 @needs_bwrap

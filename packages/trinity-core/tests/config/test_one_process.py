@@ -16,6 +16,7 @@ from trinity.runtime.run import run
 EIGHT = Machine(
     num_gpus=8, has_bf16=True, gpu_bytes=80 * 10**9, model=known_shape("Qwen/Qwen2.5-1.5B")
 )
+ONE = replace(EIGHT, num_gpus=1)
 LENGTHS = ("model.max_model_len=5120", "model.max_response_tokens=4096")
 ENGINE = "explorer.rollout_model"
 
@@ -80,6 +81,76 @@ def test_more_than_a_local_run_has_is_refused_and_the_option_is_named(alone, set
     (found,) = [str(one) for one in check(config, machine) if "GPUs" in one.message]
     assert said in found
     assert found.endswith(", or run over Ray, without --local.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_gpus"),
+    [
+        ((f"{ENGINE}.engine_num=2",), 1),
+        (("trainer.num_ranks=2",), 1),
+        ((f"{ENGINE}.tensor_parallel_size=2",), 1),
+        ((f"{ENGINE}.tensor_parallel_size=2",), 2),
+        (("mode=explore", "cluster.gpu_per_node=1", f"{ENGINE}.tensor_parallel_size=4"), 8),
+    ],
+)
+def test_ray_is_no_remedy_where_it_has_no_more_gpus(alone, settings, num_gpus) -> None:
+    config, machine = alone(*settings, machine=replace(EIGHT, num_gpus=num_gpus))
+
+    (found,) = [str(one) for one in check(config, machine) if "GPUs" in one.message]
+    assert "--local uses" in found
+    assert "Ray" not in found
+
+
+def errors(config, machine):
+    return [str(one) for one in check(config, machine) if one.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("size", "way", "key"),
+    [
+        ("7B", "", "trainer.num_ranks=0"),
+        ("14B", f" and {ENGINE}.engine_num: 1", f"{ENGINE}.engine_num=1"),
+    ],
+)
+def test_a_model_too_large_for_one_gpu_of_eight_is_said_to_fit_over_ray(
+    alone, a_run, size, way, key
+) -> None:
+    """14B on 4 ranks: 52 GB at rest, 15 of gradients, 8 gathered are more than 72; 7 have room."""
+    large = replace(EIGHT, model=known_shape(f"Qwen/Qwen2.5-{size}"))
+
+    (found,) = errors(*alone(machine=large))
+
+    assert found.endswith(f"run over Ray, without --local{way}.")
+    over_ray = load_config(a_run(), overrides=(*LENGTHS, key))
+    assert errors(resolve(over_ray, large), large) == []
+    (found,) = errors(*alone(machine=replace(large, num_gpus=1)))
+    assert "Ray" not in found
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_gpus", "remedy"),
+    [
+        ("explore", 8, "Use 4 and an engine_type that provides 'tensor_parallel'."),
+        (
+            "both",
+            8,
+            "Use 4 and an engine_type that provides 'tensor_parallel' over Ray (without --local).",
+        ),
+        ("explore", 1, "Use larger GPUs, or a smaller model."),
+        ("both", 1, "Use larger GPUs, or a smaller model."),
+    ],
+)
+def test_an_engine_too_large_for_one_gpu_is_told_the_width_that_it_can_have(
+    alone, mode, num_gpus, remedy
+) -> None:
+    """32B: 66 GB of weights; 4 GPUs of 40 GB have room for them and for a cache."""
+    model = known_shape("Qwen/Qwen2.5-32B")
+    small = replace(EIGHT, num_gpus=num_gpus, model=model, gpu_bytes=40 * 10**9)
+
+    found = errors(*alone(f"mode={mode}", f"{ENGINE}.gpu_memory_utilization=0.9", machine=small))
+
+    (engine,) = [one for one in found if "an engine holds" in one]
+    assert engine.endswith(remedy)
 
 
 def test_an_engine_that_spreads_keeps_its_gpus_in_one_process(alone) -> None:

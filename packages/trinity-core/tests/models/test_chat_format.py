@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from trinity.common.config.model import ModelConfig
+from trinity.common.models import pretrained
 from trinity.common.models.chat_format import ChatFormat
 from trinity.common.models.pretrained import fetch_settings, load_pretrained
 from trinity.errors import ConfigError, ModelError
@@ -106,14 +107,51 @@ def test_the_settings_of_a_model_are_fetched_alone_if_they_are_nowhere(
 
 
 def test_a_model_that_is_known_by_its_name_is_planned_without_a_download(monkeypatch) -> None:
-    def asked(*_, **__):
-        raise AssertionError("the hub was asked")
+    asked = []
+
+    def asks(model_path, **_):
+        asked.append(model_path)
+        raise ConnectionError("timed out")
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", asked)
-    monkeypatch.setattr("huggingface_hub.model_info", asked)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", asks)
+    monkeypatch.setattr("huggingface_hub.model_info", asks)
+    monkeypatch.setattr(pretrained, "model_file", lambda *_: None)
 
     fetch_settings(ModelConfig(model_path="Qwen/Qwen2.5-7B-Instruct"))
+    assert asked == []
+    fetch_settings(ModelConfig(model_path="nobody/Qwen2.5-7B-Instruct"))  # may have other settings
+    assert set(asked) == {"nobody/Qwen2.5-7B-Instruct"}
+
+
+@pytest.mark.parametrize("known", ["Qwen/Qwen2.5-0.5B-Instruct", "in/the-cache", ""])
+def test_a_hub_that_is_back_is_asked_again_in_the_same_process(monkeypatch, known) -> None:
+    """Settings are known or in the cache, or nobody asked for them; the weights are not here."""
+    asked = []
+
+    def refused(*_, **__):
+        asked.append(1)
+        raise ConnectionError("timed out")
+
+    def loader(_model_path, *, local_files_only):
+        if local_files_only:
+            raise OSError("not cached")
+        return "model"
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.model_info", refused)
+    monkeypatch.setattr(pretrained, "model_file", lambda *_: "config.json")
+    model = ModelConfig(model_path=known or "nobody/asked")
+    for times in (1, 2):
+        if known:
+            fetch_settings(model)
+        with pytest.raises(ModelError, match="cannot be reached: timed out") as caught:
+            load_pretrained(loader, model.model_path)
+        assert isinstance(caught.value.__cause__, ConnectionError)
+        assert len(asked) == times
+    monkeypatch.setattr("huggingface_hub.model_info", lambda *_, **__: None)
+
+    assert load_pretrained(loader, model.model_path) == "model"
 
 
 def test_a_hub_that_did_not_answer_for_the_settings_is_not_asked_again_by_the_loader(

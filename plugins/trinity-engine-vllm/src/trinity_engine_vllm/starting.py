@@ -6,6 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from trinity.common.config.memory import known_settings
 from trinity.common.config.model import model_file
 from trinity.common.memory import memory
 from trinity.errors import ModelError
@@ -102,7 +103,9 @@ def cache_bytes(wanted: int, *, memory: int) -> int:
 
 def _bytes_of_a_token(model_path: str) -> int:
     file = model_file(model_path, "config.json")
-    config: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file else {}
+    config: Mapping[str, Any] = known_settings(model_path)  # unless it is there to be read
+    if file is not None:
+        config = json.loads(file.read_text(encoding="utf-8"))
     text = config.get("text_config", config)
     heads = text.get("num_attention_heads", 32)
     size = text.get("head_dim") or text.get("hidden_size", 4096) // heads

@@ -26,7 +26,8 @@ def read_rewards(
     """Return the numbers of ``reward.json``, or that of ``reward.txt``, whose name is ``reward``.
 
     Where both are there, ``reward`` is the lower one: code of the agent that the tests import may
-    have written the other. One of the two that cannot be read counts as 0. Both is logged.
+    have written the other. One of the two that cannot be read counts as 0, and so does a wanted
+    number that ``reward.json`` does not have. All of it is logged.
 
     Args:
         read: a path -> what the file holds; None: there is none.
@@ -46,27 +47,39 @@ def read_rewards(
         return _of_text(as_text)
     if as_text is None:
         return _of_json(as_json)
-    wanted = key or REWARD
-    rewards = _read_or_zero(_of_json, as_json, whose, wanted)
+    return _of_both(as_json, as_text, whose, key or REWARD)
+
+
+def _of_both(as_json: bytes, as_text: bytes, whose: str, wanted: str) -> dict[str, float]:
+    rewards = _read_or_zero(_of_json, as_json, whose, wanted, REWARD)
     plain = _read_or_zero(_of_text, as_text, whose, REWARD)[REWARD]
-    told = next(iter(rewards.values())) if len(rewards) == 1 else rewards.get(REWARD, plain)
-    if told != plain and wanted == REWARD:
+    is_plain = wanted == REWARD
+    is_told = is_plain and len(rewards) == 1
+    told = next(iter(rewards.values())) if is_told else rewards.get(REWARD, plain)
+    if told != plain:
         logger.warning(
-            "%s wrote %g to reward.json and %g to reward.txt: the lower one counts. Code that the "
-            "tests import may have written the other.",
+            "%s wrote %g to reward.json and %g to reward.txt: the lower one counts%s. Code that "
+            "the tests import may have written the other.",
             *(whose, told, plain),
+            "" if is_plain else f" as 'reward'; workflow_args.reward_key is {wanted!r}",
         )
+    if not is_plain and wanted not in rewards:
+        names = ", ".join(map(repr, rewards))
+        logger.warning(
+            "%s wrote two reward files, and reward.json has %s. %r is 0.", whose, names, wanted
+        )
+        rewards[wanted] = 0.0
     return {**rewards, REWARD: min(told, plain)}
 
 
 def _read_or_zero(
-    read: Callable[[bytes], dict[str, float]], written: bytes, whose: str, name: str
+    read: Callable[[bytes], dict[str, float]], written: bytes, whose: str, *names: str
 ) -> dict[str, float]:
     try:
         return read(written)
     except EnvError as error:
-        logger.warning("%s wrote two reward files, and %s %r is 0.", whose, error, name)
-        return {name: 0.0}
+        logger.warning("%s wrote two reward files, and %s %r is 0.", whose, error, names[0])
+        return dict.fromkeys(names, 0.0)
 
 
 def chosen(rewards: Mapping[str, float], key: str = "") -> float:

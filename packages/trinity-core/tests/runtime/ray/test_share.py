@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trinity.common.config import Config, Machine
+from trinity.common.config import Config, InferenceModelConfig, Machine
 from trinity.errors import ConfigError
 from trinity.extend import get_manager
 from trinity.runtime.ray import build
@@ -26,8 +26,10 @@ def test_a_run_of_a_machine_without_gpus_is_refused_where_its_cluster_has_some(o
     config, hosts = Config(), [Host(total=8, free=8), Host(total=0, free=0)]
     config.origins["cluster.gpu_per_node"] = origin
 
-    said = unseen_gpus(config, hosts=hosts, machine=Machine())
+    with pytest.raises(ConfigError) as refused:
+        unseen_gpus(config, hosts=hosts, machine=Machine())
 
+    said = str(refused.value)
     assert said.startswith("the cluster has 8 GPUs, and PyTorch finds none on this machine")
     assert "its workers reserve GPUs of the cluster all the same" in said
     assert unseen_gpus(config, hosts=hosts, machine=Machine(num_gpus=1)) == ""
@@ -49,8 +51,25 @@ def test_a_run_whose_model_is_served_elsewhere_is_not_refused_for_gpus(service) 
     assert unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine()) == ""
 
 
-def test_a_run_in_its_own_ray_is_warned_of_gpus_that_pytorch_cannot_use(monkeypatch) -> None:
-    monkeypatch.setattr(build, "hosts_of_cluster", lambda: [Host(total=2, free=2)])
+def test_a_run_whose_judge_runs_here_is_refused_though_its_model_is_served() -> None:
+    judge = InferenceModelConfig(model_path="a/judge")
+    config = Config()
+    config.model.external_model.enable = True
+    config.explorer.auxiliary_models = [judge]
+
+    with pytest.raises(ConfigError, match="the cluster has 8 GPUs"):
+        unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine())
+    judge.external_model_config.enable = True
+    assert unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine()) == ""
+
+
+@pytest.mark.parametrize("has_others", [False, True])
+def test_a_run_is_warned_of_gpus_of_its_machine_that_pytorch_cannot_use(
+    monkeypatch, has_others
+) -> None:
+    """In a Ray of its own, or in one that was started before, as by a notebook."""
+    hosts = [Host(total=2, free=2, cpus=8, free_cpus=8, is_here=True), Host(0, 0, cpus=8)]
+    monkeypatch.setattr(build, "hosts_of_cluster", lambda: hosts)
     monkeypatch.setattr(build, "await_ended_groups", lambda name: None)
     monkeypatch.setattr(build, "probe", Machine)
     monkeypatch.setattr(build, "Placement", lambda *_, **__: None)  # no Ray runs here
@@ -60,10 +79,11 @@ def test_a_run_in_its_own_ray_is_warned_of_gpus_that_pytorch_cannot_use(monkeypa
     parts = SimpleNamespace(config=config, manager=get_manager(), display=display)
     workers = SimpleNamespace(worker_spec=SimpleNamespace(namespace="run/1"))
 
-    build._RayBuilder(parts, workers, has_others=False)
+    build._RayBuilder(parts, workers, has_others=has_others)
 
     assert said == [
-        "warning: PyTorch cannot use this machine's 2 GPUs: defaults are those of a CPU"
+        "warning: PyTorch cannot use this machine's 2 GPUs: defaults are those of a CPU. Install a "
+        "PyTorch for GPUs, or see whether CUDA_VISIBLE_DEVICES hides them"
     ]
 
 

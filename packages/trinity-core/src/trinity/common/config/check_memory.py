@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from trinity.common.config.memory import adapter_parameters, engine_bytes
+from trinity.common.config.memory import adapter_parameters, engine_bytes, usable
 from trinity.common.config.resolve_gpus import (
     left_of_gpu,
     longest_row,
@@ -59,6 +59,7 @@ def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iter
         f"{room / 1e9:.0f} GB of {machine.gpu_bytes / 1e9:.0f} GB can be used."
     )
     fitting = list(islice(_fitting(config, machine, plan, room), _SHOWN))
+    fitting += _over_ray(config, machine, plan)
     remedy = "No change of a single key makes it fit; use more GPUs, or a smaller model."
     if fitting:
         remedy = f"What makes it fit, the cheapest first: {'; '.join(fitting)}."
@@ -78,16 +79,36 @@ def _of_engines(config: Config, machine: Machine, parts: NamedParts) -> Iterator
             f"(computed), and may use {share:g} of {machine.gpu_bytes / 1e9:.0f} GB."
         )
         enough = math.ceil(weights * width / (0.8 * share * machine.gpu_bytes))
-        most = 1 if config.is_colocated else num_gpus(config, machine) - config.has_trainer
+        there = max(num_gpus(config, machine), machine.gpus_over_ray)
+        most = 1 if config.is_colocated else there - config.has_trainer
         if config.source.where("explorer.rollout_model.engine_num"):
             most //= rollout.engine_num
         heads = machine.model_num_heads or 0
         ways = [str(n) for n in _WIDTHS if enough <= n <= most and heads % n == 0][:1]
         if not parts.spreads(rollout.engine_type):
             ways = [f"{n} and an engine_type that provides 'tensor_parallel'" for n in ways]
+        if machine.is_one_process and config.has_trainer:  # no GPU is left beside a wide engine
+            ways = [f"{way} over Ray (without --local)" for way in ways]
         ways += ["dtype bfloat16"] if dtype == "float32" else []
         remedy = f"Use {' or '.join(ways)}." if ways else "Use larger GPUs, or a smaller model."
         yield config.source.problem("explorer.rollout_model.tensor_parallel_size", what, remedy)
+
+
+def _over_ray(config: Config, machine: Machine, plan: TrainerMemory) -> list[str]:
+    """Return how it fits without ``--local``, by the defaults there, or with one engine there."""
+    there = machine.gpus_over_ray
+    if there < 2 or machine.gpu_bytes is None:
+        return []
+    is_asked = plan.critic or config.source.where("trainer.trainer_strategy")
+    other = plan if is_asked else replace(plan, strategy="fsdp2")
+    is_cut = bool(config.source.where("trainer.max_token_len_per_gpu"))
+    tokens = (config.trainer.max_token_len_per_gpu or 0) if is_cut else longest_row(config)
+    has_all = config.mode == "train" or config.is_colocated
+    for engines, key in ((there // 2, ""), (1, f" and {_KEYS['num_ranks'][0]}")):
+        ranks = config.trainer.num_ranks or there - (0 if has_all else engines)
+        if replace(other, num_ranks=ranks).peak(tokens) <= usable(machine.gpu_bytes):
+            return [f"run over Ray, without --local{key}"]
+    return []
 
 
 def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Iterator[Problem]:

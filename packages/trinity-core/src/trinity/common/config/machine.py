@@ -31,6 +31,7 @@ class Machine:
     gpu_bytes: int | None = None  # memory of the smallest GPU
     model: ModelShape | None = None  # where its config.json is a decoder's
     is_one_process: bool = False  # a run with --local: `num_gpus` are what that uses
+    gpus_over_ray: int = 0  # of such a run: what it could use without --local
 
 
 def probe(*, model_path: str = "") -> Machine:

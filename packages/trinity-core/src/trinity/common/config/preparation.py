@@ -48,10 +48,7 @@ def prepared_stages(
 ) -> list[Config]:
     """Return one resolved configuration per stage, all of them checked.
 
-    Args:
-        config: as it was loaded.
-        local: whether they run in one process.
-        harmless: severities of problems that are notes.
+    ``local``: they run in one process. Problems of ``harmless`` severities become notes.
 
     Raises:
         ConfigError: one of them cannot be run; the message lists every problem.
@@ -83,7 +80,12 @@ def stages_on(
 def in_one_process(stage: Config, machine: Machine) -> tuple[Config, Machine]:
     """Return both as ``--local`` uses them: a GPU, or those of an engine that spreads over more."""
     width, stage = stage.explorer.rollout_model.tensor_parallel_size, stage.copied()
-    machine = replace(machine, num_gpus=min(machine.num_gpus, width), is_one_process=True)
+    there, asked = machine.num_gpus, stage.cluster
+    each = 0 if stage.is_plugin_mode else min(asked.gpu_per_node or there, there)
+    over_ray = max(1, asked.node_num) * each
+    machine = replace(
+        machine, num_gpus=min(there, width), is_one_process=True, gpus_over_ray=over_ray
+    )
     for key, most in (("node_num", 1), ("gpu_per_node", machine.num_gpus)):
         if machine.num_gpus and getattr(stage.cluster, key) > most:
             setattr(stage.cluster, key, most)

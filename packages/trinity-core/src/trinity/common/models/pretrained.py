@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,20 +34,11 @@ def load_pretrained(loader: Callable[..., _Part], model_path: str, **options: An
     Raises:
         ModelError: there is no such model, or it cannot be read.
     """
-    folder = Path(model_path).expanduser()
-    if folder.exists() or _looks_like_path(model_path):
-        _check_folder(folder, model_path)
-        return _loaded(loader, str(folder), local_files_only=True, **options)
-    from huggingface_hub import constants
-
     try:
-        return _loaded(loader, model_path, local_files_only=True, **options)
+        return _found(loader, model_path, **options)
     except ModelError:
-        if constants.HF_HUB_OFFLINE:
-            raise
-    if error := _hub_error(model_path):
-        raise ModelError(error)
-    return _loaded(loader, model_path, local_files_only=False, **options)
+        _hub_error.cache_clear()  # who tries again asks again
+        raise
 
 
 def fetch_settings(model: ModelConfig) -> str:
@@ -55,16 +46,16 @@ def fetch_settings(model: ModelConfig) -> str:
 
     Return why it cannot be had, or "". Its loader does not ask again a hub that is out of reach.
     """
+    _hub_error.cache_clear()  # of a run before, in a notebook that was offline
     path = model.model_path
-    is_known = bool(known_settings(path).get("max_position_embeddings"))
+    is_known = path.startswith("Qwen/") and "max_position_embeddings" in known_settings(path)
     if model.external_model.enable or is_known or model_file(path, "config.json") is not None:
         return ""
     from huggingface_hub import hf_hub_download
 
-    _hub_error.cache_clear()  # of a run before, in a notebook that was offline
     try:
         with no_progress_bars():
-            load_pretrained(partial(hf_hub_download, filename="config.json"), path)
+            _found(partial(hf_hub_download, filename="config.json"), path)
     except Exception as error:  # noqa: BLE001 -- the HTTP library has errors of its own
         return str(error)
     return ""
@@ -82,6 +73,27 @@ def no_progress_bars() -> Iterator[None]:
     finally:
         if was_enabled:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _found(loader: Callable[..., _Part], model_path: str, **options: Any) -> _Part:
+    folder = Path(model_path).expanduser()
+    if folder.exists() or _looks_like_path(model_path):
+        _check_folder(folder, model_path)
+        return _loaded(loader, str(folder), local_files_only=True, **options)
+    from huggingface_hub import constants
+
+    try:
+        return _loaded(loader, model_path, local_files_only=True, **options)
+    except ModelError:
+        if constants.HF_HUB_OFFLINE:
+            raise
+    if error := _hub_error(model_path):
+        raise ModelError(
+            f"the model {model_path!r} is neither a folder here nor in the cache, and the Hugging "
+            f"Face hub cannot be reached: {error}. Give model.model_path a folder written by "
+            f"save_pretrained, or download the model first: hf download {model_path}."
+        ) from error
+    return _loaded(loader, model_path, local_files_only=False, **options)
 
 
 def _loaded(loader: Callable[..., _Part], model_path: str, **options: Any) -> _Part:
@@ -117,8 +129,8 @@ def _looks_like_path(model_path: str) -> bool:
 
 
 @cache
-def _hub_error(model_id: str) -> str:
-    """Return why the hub cannot be reached, empty if it can; its library would try for minutes.
+def _hub_error(model_id: str) -> Exception | None:
+    """Return why the hub cannot be reached, None if it can; its library would try for minutes.
 
     What the hub answers is left to the loader, which tells it.
     """
@@ -126,13 +138,8 @@ def _hub_error(model_id: str) -> str:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        model_info(model_id, timeout=_HUB_TIMEOUT_S)
-    except HfHubHTTPError:
-        return ""
+        with suppress(HfHubHTTPError):
+            model_info(model_id, timeout=_HUB_TIMEOUT_S)
     except Exception as error:  # noqa: BLE001 -- of whichever HTTP library the hub uses
-        return (
-            f"the model {model_id!r} is neither a folder here nor in the cache, and the Hugging "
-            f"Face hub cannot be reached: {error}. Give model.model_path a folder written by "
-            f"save_pretrained, or download the model first: hf download {model_id}."
-        )
-    return ""
+        return error
+    return None

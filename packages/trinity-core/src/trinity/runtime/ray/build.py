@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from trinity.common.config import probe
 from trinity.common.config.synchronizer import LEAST_LOAD_S
-from trinity.errors import ConfigError
 from trinity.runtime.determinism import may_overlap
 from trinity.runtime.error_context import boundary
 from trinity.runtime.parts import Parts, RunInfo
@@ -61,14 +60,8 @@ def build_parts_over_ray(  # noqa: PLR0913 -- as the local build
 ) -> Parts:
     """Return the workers of one resolved stage, each in a process of its own.
 
-    Args:
-        config: of the stage.
-        ground: the Ray to start them in; each call starts them in a namespace of its own.
-        rundir: of the stage.
-        manager: the plugins.
-        display: where the run is shown.
-        interrupt: whether it was asked to stop.
-        stage: its name; "": a run without stages.
+    Each call starts them in a namespace of its own of the Ray ``ground``. ``stage`` is its name,
+    empty for a run without stages; ``interrupt`` tells whether the run was asked to stop.
 
     Raises:
         TrinityError: a model, a dataset or a component cannot be loaded.
@@ -103,10 +96,7 @@ class _RayBuilder(StageBuilder):
         namespace = workers.worker_spec.namespace
         await_ended_groups(namespace.partition("/")[0])
         hosts = hosts_of_cluster()
-        is_own = not has_others
-        if said := unseen_gpus(parts.config, hosts=hosts, machine=probe(), is_own=is_own):
-            if has_others:
-                raise ConfigError(said)
+        if said := unseen_gpus(parts.config, hosts=hosts, machine=probe()):
             parts.display.say(said)
         self._shares, groups = gpu_shares(
             parts.config, parts.manager, hosts=hosts, has_others=has_others

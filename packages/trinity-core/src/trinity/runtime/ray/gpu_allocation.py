@@ -37,6 +37,7 @@ class Host:
     free: int  # held by nobody
     cpus: int = 0
     free_cpus: int = 0
+    is_here: bool = field(default=False, kw_only=True)  # this process is on it
 
     def counts(self, kind: str) -> tuple[int, int]:
         """Return how many it has of a kind, CPU or GPU, and how many are free."""
@@ -56,11 +57,8 @@ class Group:
 def ranks_left(hosts: Sequence[Host], *, own: int, width: int, others: int = 0) -> int:
     """Return how many ranks the trainer has if nobody says it: as `gpus_left` counts.
 
-    Args:
-        hosts: of the cluster.
-        own: engines of this run.
-        width: GPUs of an engine.
-        others: engines of its explorers, which are started by themselves and may have begun.
+    ``own`` engines of this run have ``width`` GPUs each, and so have the ``others`` of its
+    explorers, which are started by themselves and may have begun.
     """
     totals = [host.total for host in hosts]
     free = gpus_left([host.free for host in hosts], totals, num=own, width=width)
@@ -79,13 +77,8 @@ def groups_for(
 ) -> list[Group]:
     """Return what is reserved before the workers start; empty: they may stand anywhere.
 
-    Args:
-        hosts: of the cluster.
-        engine: GPUs of each engine.
-        num_engines: how many of them this run has.
-        trainer: GPUs of each rank.
-        num_ranks: of the trainer; 0: there is none.
-        is_together: whether trainer and engines have to be on one machine; GPUs come first.
+    Each of ``num_engines`` has ``engine`` GPUs, each rank ``trainer``; 0 ranks: nobody trains.
+    ``is_together``: trainer and engines have to be on one machine; GPUs come first.
 
     Raises:
         ConfigError: the machines have as many GPUs, but not together.
@@ -114,10 +107,7 @@ def groups_for(
 def short_of(groups: Sequence[Group], *, hosts: Sequence[Host], is_free: bool = False) -> str:
     """Return of what machines certainly have too few for these bundles, CPU or GPU; "": of none.
 
-    Args:
-        groups: of the bundles.
-        hosts: the machines.
-        is_free: True counts what nobody holds; False what there is.
+    Counted is what there is, or with ``is_free`` what of it nobody holds.
     """
     for kind in ("CPU", "GPU"):
         counts = [host.counts(kind)[is_free] for host in hosts]
@@ -207,11 +197,7 @@ def gpu_shares(
 ) -> tuple[GpuShares, list[Group]]:
     """Return what each worker asks for in a cluster, and what is reserved for them together.
 
-    Args:
-        config: of the stage.
-        manager: the plugins.
-        hosts: of the cluster.
-        has_others: whether others may use it too, so that CPUs are reserved.
+    CPUs are reserved if the cluster ``has_others``, who may use it too.
 
     Raises:
         ConfigError: what is asked for needs more GPUs or CPUs than there are.
@@ -272,28 +258,28 @@ def _no_cpus(engines: int, ranks: int, hosts: Sequence[Host]) -> str:
     )
 
 
-def unseen_gpus(
-    config: Config, *, hosts: Sequence[Host], machine: Machine, is_own: bool = False
-) -> str:
-    """Return what is said of a run that was resolved without its GPUs; empty: it was not.
+def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> str:
+    """Return a warning of GPUs of ``machine``, all that ``hosts`` have, which PyTorch cannot use.
 
-    Args:
-        config: of the stage.
-        hosts: of the cluster.
-        machine: that the run was started on, and its configuration resolved for.
-        is_own: whether the run started the cluster, on this machine.
+    Raises:
+        ConfigError: others of the cluster have GPUs, and the stage was resolved without any.
     """
     there, key = sum(host.total for host in hosts), "cluster.gpu_per_node"
     is_meant = config.origins.get(key) not in {None, "default", "machine"}
-    is_served = config.model.tinker.enable or config.model.external_model.enable
+    auxiliary = [one.external_model_config for one in config.explorer.auxiliary_models]
+    services = [config.model.external_model, *auxiliary]
+    is_served = config.model.tinker.enable or all(one.enable for one in services)
     if not there or machine.num_gpus or is_meant or is_served:
         return ""
     count = f"{there} GPU{'s'[: there > 1]}"
-    if is_own:
-        return f"warning: PyTorch cannot use this machine's {count}: defaults are those of a CPU"
-    return (
+    if all(host.is_here for host in hosts if host.total):
+        return (
+            f"warning: PyTorch cannot use this machine's {count}: defaults are those of a CPU. "
+            "Install a PyTorch for GPUs, or see whether CUDA_VISIBLE_DEVICES hides them"
+        )
+    raise ConfigError(
         f"the cluster has {count}, and PyTorch finds none on this machine, where the run was "
-        f"started: its defaults are those of a CPU. Start it on a machine with GPUs. With {key}: 0 "
+        f"started: its defaults are those of a CPU. Start it where it finds some. With {key}: 0 "
         "it runs with these defaults; its workers reserve GPUs of the cluster all the same."
     )
 
@@ -303,14 +289,8 @@ def shares_of(
 ) -> GpuShares:
     """Return whole GPUs where there are enough, else equal parts, rounded down to 1/100.
 
-    An engine that spreads over several GPUs shares none of them, and so do several ranks.
-
-    Args:
-        num_gpus: of the cluster.
-        trains: whether there is a trainer.
-        num_engines: how many there are.
-        gpus_of_engine: that each spreads over.
-        num_ranks: of the trainer; 0: one on each GPU that the engines leave.
+    An engine that spreads over several GPUs shares none of them, and so do several ranks; 0 ranks:
+    one on each GPU that the engines leave, if it ``trains``.
 
     Raises:
         ConfigError: there are too few.

@@ -29,12 +29,7 @@ _SENDERS = ("trainer", "trainer-0")
 
 
 def check_machines(config: Config, manager: PluginManager, *, facts: Sequence[WorkerFacts]) -> None:
-    """Compare where the trainer's process and the engines' are.
-
-    Args:
-        config: of the stage.
-        manager: the plugins.
-        facts: of all workers.
+    """Compare where the trainer's process and the engines' are, by the facts of all workers.
 
     Raises:
         ConfigError: an engine is elsewhere, and the sync method reaches it nowhere else.
@@ -80,13 +75,15 @@ def hosts_of_cluster() -> list[Host]:
     told: Any = state  # untyped
     free: Mapping[str, Mapping[str, float]] = told.available_resources_per_node()
     nodes: Sequence[Mapping[str, Any]] = told.nodes()
+    here = ray.get_runtime_context().get_node_id()
     return [
         Host(
             *(
                 int(held.get(kind, 0))
                 for kind in ("GPU", "CPU")
                 for held in (node["Resources"], free.get(node["NodeID"], {}))
-            )
+            ),
+            is_here=node["NodeID"] == here,
         )
         for node in nodes
         if node["Alive"]
