@@ -236,6 +236,7 @@ def test_processes_that_are_there_and_do_not_reach_each_other_end_the_run_in_one
         "did not meet. Set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME to their common network "
         "interface, or set synchronizer.sync_method: memory."
     )
+    assert [name for name, *_ in trainer.log].count("join") == 2
 
 
 def test_an_error_of_an_engine_itself_is_the_runs(a_trainer, two_engines) -> None:

@@ -45,14 +45,16 @@ class BroadcastSync(DirectSync):
             ModelError: they are there, and do not reach each other.
         """
         failure: Exception | None = None
-        for _ in range(NUM_TRIES + len(left)):
+        num_tries = 0  # that lost none of them
+        while num_tries < NUM_TRIES:
             members = tuple((one.name, process) for one, process in left.items())
             if not left or members == self._members:
                 return left
             specs = self._group_specs(left)
             limit_s = MEET_S + CONNECT_S * (specs[0][0].backend == "nccl")
             outcomes = self._outcomes("join", "join", left, told=specs, limit_s=limit_s)
-            left = self._without_those_gone(left, outcomes)
+            there, left = left, self._without_those_gone(left, outcomes)
+            num_tries += there == left
             failures = [one for one in outcomes.values() if isinstance(one, Exception)]
             if not failures:
                 self._members = members
