@@ -32,8 +32,8 @@ def main() -> None:
     half = given["precision"] == "bfloat16"
     settings = GRPOConfig(
         output_dir=str(Path(given["folder"]) / "trl"),
-        per_device_train_batch_size=given["group"],
-        gradient_accumulation_steps=1,
+        per_device_train_batch_size=given["rows"],
+        gradient_accumulation_steps=given["group"] // given["rows"],
         num_generations=given["group"],
         max_completion_length=given["new_tokens"],
         learning_rate=1e-6,
