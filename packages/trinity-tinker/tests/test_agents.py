@@ -151,6 +151,22 @@ def test_the_gradients_of_a_step_are_those_of_each_agent_s_rows_alone(a_trainer)
     assert metrics["actor/grad_norm"] == pytest.approx(sum(squares) ** 0.5, rel=1e-6)
 
 
+def test_the_reference_of_all_agents_is_the_model_without_adapters(a_trainer) -> None:
+    """Rows of both, so that adapters are switched while none may be on."""
+    trainer = a_trainer(SOLVER, CHECKER)
+    rows = rows_of("solver") + rows_of("checker", seed=1)
+    trainer.train_step(rows, step=1)
+    before, batch = scores(trainer, rows), ExperienceBatch.from_experiences(rows)
+
+    found = trainer._scorer.reference_logprobs(batch)
+
+    assert trainer._scorer.reference is None  # no second model was loaded
+    assert torch.equal(found, trainer._scorer._logprobs(trainer._models.reference(), batch))
+    for own in (slice(4), slice(4, 8)):
+        assert (found - before)[own].abs().max() > 1e-3
+    assert torch.equal(scores(trainer, rows), before)  # the adapters are on again
+
+
 def test_rows_that_begin_alike_are_shared_within_an_agent_only(a_trainer) -> None:
     trainer = a_trainer(SOLVER, CHECKER)
     rows = rows_of("solver") + rows_of("checker")  # the same tokens

@@ -287,7 +287,7 @@ def test_what_is_on_already_or_needs_no_other_change_is_not_named(resolved) -> N
 
 
 def test_a_model_that_no_single_change_makes_fit_is_refused_too(resolved) -> None:
-    """Adapters leave 15 GB of weights, as many of a reference, and the engine has 15."""
+    """Adapters leave 15 GB of weights and activations, and the engine has 15."""
     small = machine(1, size=30 * 10**9)
     (said,) = refusals(resolved(small), small)
 
@@ -458,7 +458,8 @@ def test_adapters_leave_the_model_frozen_in_the_type_it_computes_in() -> None:
 
     assert count == 28 * 32 * (2 * 7168 + 2 * 4096 + 3 * 22528) == 80740352
     assert lora.at_rest == 2 * shape.parameters + 12 * count
-    assert beside.at_rest == lora.at_rest + 2 * shape.parameters
+    assert beside.at_rest == lora.at_rest  # the frozen model is the reference, too
+    assert replace(beside, adapters=0).at_rest == (12 + 2) * shape.parameters
     assert sharded.at_rest == 2 * shape.parameters / 4 + 12 * count
     assert lora.state == sharded.state == 2 * shape.parameters + 16 * count
     assert replace(lora, adapters=0).state == 16 * shape.parameters
@@ -481,7 +482,7 @@ def test_the_peak_with_adapters_has_their_gradients_and_no_others() -> None:
 
 
 def test_a_model_too_large_for_one_gpu_is_told_of_adapters(resolved) -> None:
-    """7B in float32 states needs 144 GB, as adapters 42 GB beside the engine; recomputing is on."""
+    """7B in float32 states needs 144 GB, as adapters 27 GB beside the engine; recomputing is on."""
     one = machine(1)
     (refusal,) = refusals(resolved(one, "model.model_path=Qwen/Qwen2.5-7B-Instruct"), one)
 
@@ -491,21 +492,30 @@ def test_a_model_too_large_for_one_gpu_is_told_of_adapters(resolved) -> None:
 @pytest.mark.parametrize(
     ("settings", "gigabytes"),
     [
-        (("kl_loss_fn=none",), 15.7),
-        (("kl_loss_fn=k2", "kl_loss_fn_args={kl_coef: 0.0}"), 15.7),
-        (("kl_loss_fn=k2",), 30.9),
-        (("advantage_fn=grpo_verl", "kl_loss_fn=none", "kl_penalty_fn=k2"), 30.9),
-        (("algorithm_type=dpo", "kl_loss_fn=none"), 30.9),  # its loss reads it
-        (("algorithm_type=sft",), 15.7),
+        (("kl_loss_fn=none",), 91.4),
+        (("kl_loss_fn=k2", "kl_loss_fn_args={kl_coef: 0.0}"), 91.4),
+        (("kl_loss_fn=k2",), 106.6),
+        (("advantage_fn=grpo_verl", "kl_loss_fn=none", "kl_penalty_fn=k2"), 106.6),
+        (("algorithm_type=dpo", "kl_loss_fn=none"), 106.6),  # its loss reads it
+        (("algorithm_type=sft",), 91.4),
     ],
 )
 def test_a_reference_model_that_is_not_read_takes_no_memory(resolved, settings, gigabytes) -> None:
+    """7B has 12 bytes for each of 7.6 billion parameters, and a frozen one in bfloat16 2."""
+    found = machine(1, size=141 * 10**9)
+    config = resolved(found, *(f"algorithm.{one}" for one in settings))
+
+    assert f"{gigabytes} GB at rest" in "".join(config.notes)
+
+
+@pytest.mark.parametrize("kl_loss_fn", ["none", "k2"])
+def test_beside_adapters_the_reference_model_takes_no_memory(resolved, kl_loss_fn) -> None:
     """7B frozen in bfloat16 is 15.2 GB; 40 million parameters of adapters have 12 bytes each."""
     lora = "model.lora_configs=[{lora_rank: 16}]"
     found = machine(1, size=141 * 10**9)
-    config = resolved(found, lora, *(f"algorithm.{one}" for one in settings))
+    config = resolved(found, lora, f"algorithm.kl_loss_fn={kl_loss_fn}")
 
-    assert f"{gigabytes} GB at rest" in "".join(config.notes)
+    assert "15.7 GB at rest" in "".join(config.notes)
 
 
 def test_the_defaults_of_eight_gpus_follow_the_adapters(resolved) -> None:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import torch
 from torch import distributed
 from torch.distributed.tensor import DTensor
+from trinity.common.batch import ExperienceBatch
 from trinity.common.config.algorithm import AlgorithmConfig
 from trinity.common.config.explorer import ExplorerConfig
 from trinity.common.config.model import LoRAConfig, ModelConfig
@@ -139,6 +140,14 @@ def trained(trainer, *, num_steps=3):
     return {"weights": tensors, "metrics": numbers}
 
 
+def references(trainer):
+    """Return what the model and the reference say, the latter by a model that is read, too."""
+    scorer, batch = trainer._scorer, ExperienceBatch.from_experiences(rows())
+    found = {"model": scorer.logprobs(batch), "reference": scorer.reference_logprobs(batch)}
+    found["again"], found["is_loaded"] = scorer.logprobs(batch), scorer.reference is not None
+    return found | {"read": scorer._logprobs(trainer._models.reference(), batch)}
+
+
 def shared_gradients(model_path, *, group, sequence=2, strategies=("ddp", "fsdp2"), **settings):
     """Return the gradient for each strategy and way, of ranks that share each sequence.
 
@@ -217,6 +226,8 @@ def train_adapters(model_path, folder: Path, *, group) -> None:
             options = {"strategy": strategy, "precision": precision, "lora": lora}
             trainer = a_spread_trainer(model_path, "apart", group=group, **options)
             found[strategy, precision] = trained(trainer)
+            if precision == "float32":
+                found["references", strategy] = references(trainer)
         stem = a_spread_trainer(model_path, "stem", group=group, strategy=strategy, lora=lora)
         stem.train_step(rows_of("stem"), step=1)
         found[strategy, "stem"] = stem.snapshot(copy=True).tensors

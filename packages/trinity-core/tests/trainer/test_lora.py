@@ -15,16 +15,53 @@ from trinity.common.ports.weights import TensorStream
 from trinity.engines.transformers_engine import TransformersEngine
 from trinity.errors import CheckpointError, ConfigError, NotSupportedYetError
 from trinity.synchronizer.memory_sync import MemorySync
-from trinity.trainer.lora import travel_alone
+from trinity.trainer.lora import is_own_reference, travel_alone
 
 needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="no peft here")
 SMALL = [LoRAConfig(lora_rank=4, lora_alpha=8)]
+KL = {"kl_loss_fn": "k2", "kl_loss_fn_args": {"kl_coef": 0.3}}  # asks the reference
 
 
 def score(trainer, rows):
     from trinity.common.batch import ExperienceBatch
 
     return trainer._scorer.logprobs(ExperienceBatch.from_experiences(rows))
+
+
+def reference(trainer, rows):
+    """Return what the trainer takes for the reference's scores, and those of a model that is read.
+
+    The second shares no tensor with the first.
+    """
+    from trinity.common.batch import ExperienceBatch
+
+    batch = ExperienceBatch.from_experiences(rows)
+    found = trainer._scorer.reference_logprobs(batch)
+    return found, trainer._scorer._logprobs(trainer._models.reference(), batch)
+
+
+@pytest.fixture
+def alike(an_experience):
+    """Return a builder of two groups of three rows, of a prompt of 12 tokens each."""
+
+    def build():
+        draw = torch.Generator().manual_seed(3)
+        prompts = torch.randint(3, 384, (2, 12), generator=draw)
+        return [
+            an_experience(
+                tokens=torch.cat(
+                    (prompts[row // 3], torch.randint(3, 384, (4 + row,), generator=draw))
+                ),
+                prompt=12,
+                reward=float(row % 2),
+                task=row // 3,
+                run=row % 3,
+                logprobs=[-5.0] * (4 + row),
+            )
+            for row in range(6)
+        ]
+
+    return build
 
 
 @pytest.mark.skipif(importlib.util.find_spec("peft") is not None, reason="peft is here")
@@ -310,3 +347,135 @@ def test_an_adapter_of_an_embedding_that_is_the_output_layer_too_is_refused(a_tr
     both = [LoRAConfig(lora_rank=4, lora_alpha=8, target_modules="embed_tokens,q_proj")]
     with pytest.raises(NotSupportedYetError, match=r"lora_configs\.0\.target_modules .* embedding"):
         a_trainer(lora=both)
+
+
+@needs_peft
+@pytest.mark.parametrize("model", ["tiny", "with_buffers"])  # the second has experts and a router
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"prefix_sharing": "off"}, {"prefix_sharing": "off", "gradient_checkpointing": True}],
+    ids=["shared", "apart", "recomputed"],
+)
+def test_the_reference_is_the_trained_model_without_its_adapters_to_the_last_bit(
+    a_trainer, alike, model, options, request
+) -> None:
+    folder = request.getfixturevalue(model)
+    trainer = a_trainer(model_path=folder, lora=SMALL, lr=1e-2, trainer=options, **KL)
+    trainer.train_step(alike(), step=1)
+    before = score(trainer, alike())
+
+    found, expected = reference(trainer, alike())
+
+    assert trainer._scorer.reference is None  # no second model was loaded
+    assert torch.equal(found, expected)
+    assert (found - before).abs().max() > 1e-3
+    assert torch.equal(score(trainer, alike()), before)  # the adapters are on again
+    assert all(one.requires_grad for one in trainer._adapters.parameters)
+
+
+@needs_peft
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_steps_have_the_bits_of_those_with_a_reference_of_its_own(
+    a_trainer, ragged, recomputes
+) -> None:
+    options = {"gradient_checkpointing": recomputes}
+    own, apart = (a_trainer(lora=SMALL, lr=1e-2, trainer=options, **KL) for _ in range(2))
+    apart._scorer._load_reference = apart._models.reference
+
+    found, expected = (
+        [
+            {
+                name: value
+                for name, value in one.train_step(ragged(), step=step).items()
+                if not name.startswith(("time/", "perf/"))
+            }
+            for step in (1, 2, 3)
+        ]
+        for one in (own, apart)
+    )
+
+    assert own._scorer.reference is None
+    assert apart._scorer.reference is not None
+    assert found == expected
+    assert found[0]["actor/kl_loss"] == 0.0  # a new adapter adds nothing
+    assert found[2]["actor/kl_loss"] > 0.0
+    ours, theirs = (one.snapshot(copy=True).tensors for one in (own, apart))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@needs_peft
+def test_with_bfloat16_a_new_adapter_is_at_no_distance_from_the_reference(
+    a_trainer, ragged
+) -> None:
+    """One of its own would round what its layers add up, which beside adapters is float32."""
+    trainer = a_trainer(lora=SMALL, lr=1e-2, trainer={"precision": "bfloat16"}, **KL)
+
+    assert trainer.train_step(ragged(), step=1)["actor/kl_loss"] == 0.0
+    assert trainer.train_step(ragged(), step=2)["actor/kl_loss"] > 0.0
+
+
+@needs_peft
+def test_adapters_are_on_again_after_a_reference_that_failed(
+    a_trainer, ragged, monkeypatch
+) -> None:
+    trainer = a_trainer(lora=SMALL, lr=1e-2, **KL)
+    trainer.train_step(ragged(), step=1)
+    before, hidden = score(trainer, ragged()), trainer._policy.hidden
+
+    def failing(inputs):
+        hidden(inputs)
+        raise torch.OutOfMemoryError("no memory is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer._policy, "hidden", failing)
+        with pytest.raises(torch.OutOfMemoryError):
+            reference(trainer, ragged())
+
+    assert torch.equal(score(trainer, ragged()), before)
+    assert all(one.requires_grad for one in trainer._adapters.parameters)
+
+
+@needs_peft
+def test_a_resumed_run_and_one_with_a_folder_compare_with_the_model_without_adapters(
+    a_trainer, ragged, tmp_path
+) -> None:
+    first = a_trainer(lora=SMALL, lr=1e-2, **KL)
+    first.train_step(ragged(), step=1)
+    first.save(tmp_path)
+    wanted = score(a_trainer(), ragged())
+    resumed = a_trainer(lora=SMALL, lr=1e-2, **KL)
+    resumed.load(tmp_path)
+    folder = a_trainer(lora=[LoRAConfig(path=str(tmp_path / "adapter"))], **KL)
+
+    for trainer in (first, resumed, folder):
+        assert all(torch.equal(one, wanted) for one in reference(trainer, ragged()))
+        assert trainer._scorer.reference is None
+    expected, got = (one.train_step(ragged(), step=2) for one in (first, resumed))
+    assert got["actor/kl_loss"] == expected["actor/kl_loss"] > 0.0
+
+
+@needs_peft
+def test_a_reference_is_loaded_where_the_adapters_have_changed_the_frozen_weights(
+    a_trainer, ragged, tmp_path
+) -> None:
+    """PiSSA takes the largest singular values of a weight out of it when it is put in."""
+    a_trainer(lora=SMALL).save(tmp_path)
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"init_lora_weights": "pissa"}))
+    trainer = a_trainer(lora=[LoRAConfig(path=str(tmp_path / "adapter"))], **KL)
+
+    found, _ = reference(trainer, ragged())
+
+    assert trainer._scorer.reference is not None
+    assert torch.equal(found, score(a_trainer(), ragged()))
+
+
+@needs_peft
+def test_a_reference_is_loaded_where_more_than_the_adapters_is_trained(a_trainer) -> None:
+    trainer = a_trainer(lora=SMALL, **KL)
+    assert is_own_reference(trainer.model)
+
+    trainer.model.base_model.norm.weight.requires_grad_(requires_grad=True)
+
+    assert not is_own_reference(trainer.model)
+    assert not is_own_reference(a_trainer().model)

@@ -86,3 +86,13 @@ def test_weights_that_are_read_one_at_a_time_have_the_adapters_in_them(of_two) -
 def test_only_the_first_rank_gathers_weights_for_a_sync(of_two) -> None:
     assert of_two[1]["fsdp2", "float32"]["weights"] == {}
     assert of_two[1]["ddp", "float32"]["weights"].keys()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_reference_is_the_sharded_model_without_its_adapters(of_two, strategy) -> None:
+    for found in of_two:
+        seen = found["references", strategy]
+        assert not seen["is_loaded"]
+        assert torch.equal(seen["reference"], seen["read"])
+        assert (seen["reference"] - seen["model"]).abs().max() > 1e-4
+        assert torch.equal(seen["again"], seen["model"])  # the adapters are on again

@@ -45,7 +45,7 @@ _SIDES = (
         (
             ("buffer", "time/sample_s", "sample: out of the buffer"),
             ("trainer", "time/rollout_correction_s", "rollout correction: the policy asked again"),
-            ("trainer", "time/reference_s", "reference: a second model's log-probabilities"),
+            ("trainer", "time/reference_s", "reference: its log-probabilities"),
             ("trainer", "time/policy_s", "log-probabilities: the policy asked again"),
             ("trainer", "time/entropy_s", "entropies: the policy asked again"),
             ("trainer", "time/advantage_s", "advantages: a batch compared"),

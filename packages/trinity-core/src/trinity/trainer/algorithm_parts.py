@@ -198,11 +198,7 @@ class StepAudit:
             yield
             return
         held = self._held.pop(kind, [])
-        tensors = [
-            value
-            for value in inputs.values()
-            if isinstance(value, Tensor) and not value.is_inference()
-        ]
+        tensors = [v for v in inputs.values() if isinstance(v, Tensor) and not v.is_inference()]
         counts = [tensor._version for tensor in tensors]
         yield
         now = [tensor._version for tensor in tensors]

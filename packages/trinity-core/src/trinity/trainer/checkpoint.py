@@ -270,16 +270,12 @@ def _copy_buffers(whole: nn.Module, plain: nn.Module) -> None:
 
 
 def _refuse_other(module: nn.Module, theirs: Mapping[str, Tensor], *, directory: Path) -> None:
-    ours = dict(module.named_parameters())
     theirs = theirs.like if isinstance(theirs, TensorStream) else theirs
-    differing = [
-        name
-        for name in ours.keys() | theirs.keys()
-        if name not in ours or name not in theirs or ours[name].shape != theirs[name].shape
-    ]
+    ours = {(name, parameter.shape) for name, parameter in module.named_parameters()}
+    differing = ours ^ {(name, tensor.shape) for name, tensor in theirs.items()}
     if differing:
         raise CheckpointError(
-            f"checkpoint {str(directory)!r} is of another model: {min(differing)!r} differs. "
+            f"checkpoint {str(directory)!r} is of another model: {min(differing)[0]!r} differs. "
             "Set model.model_path to the model that the run began with."
         )
 

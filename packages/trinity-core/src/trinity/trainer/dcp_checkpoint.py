@@ -137,11 +137,7 @@ def split_state(
     rest: dict[int, dict[str, Any]] = {}
     for number, values in state["state"].items():
         shape = names[number][1].shape
-        moments = {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, Tensor) and value.shape == shape
-        }
+        moments = {n: v for n, v in values.items() if isinstance(v, Tensor) and v.shape == shape}
         tensors |= {_key(names[number][0], name): value for name, value in moments.items()}
         others = {name: value for name, value in values.items() if name not in moments}
         rest[number] = {"moments": sorted(moments), "others": others}

@@ -6,6 +6,7 @@ y = W x + s B A x          W frozen, A and B trained; whoever asks for weights g
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,6 +31,7 @@ FOLDER = "adapter"
 WEIGHTS_FILE = "adapter_model.safetensors"
 _IN_PEFT = "base_model.model."  # before each name in peft's files; not in those of older versions
 _NAME = "default"
+_LEAVE_WEIGHTS = {True, False, "gaussian", "eva", "orthogonal"}  # ways to begin; PiSSA changes W
 _BEYOND = ("bias", "use_dora", "lora_bias", "modules_to_save", "trainable_token_indices")
 
 
@@ -101,18 +103,15 @@ class Adapters:
 
     def activate(self) -> None:
         """Compute with these, and with no other adapters of the model."""
-        for layer in self._layers():
+        for layer in _layers(self._module):
             layer.set_adapter(self._name)
 
     def remove(self) -> None:
         """Take them out of the model."""
-        for layer in self._layers():
+        for layer in _layers(self._module):
             layer.set_adapter([])
             layer.delete_adapter(self._name)
         del self._module.peft_config[self._name]
-
-    def _layers(self) -> list[Any]:  # Any: of peft
-        return [part for part in self._module.modules() if hasattr(part, "get_delta_weight")]
 
     def stream(self, *, is_kept: bool) -> TensorStream:
         """Return the weights by their names in the plain model, adapters added in when read.
@@ -120,7 +119,7 @@ class Adapters:
         Args:
             is_kept: False: of weights that are sharded, this rank only gives its shards.
         """
-        adapted = {name.replace(".base_layer", ""): part for name, part in self._adapted()}
+        adapted = dict(self._adapted())
         parameters = {
             name.replace(".base_layer", ""): parameter.detach()
             for name, parameter in self._module.named_parameters()
@@ -156,15 +155,16 @@ class Adapters:
             is_other = part.fan_in_fan_out or hasattr(part, "parameter_name")  # of experts
             if is_other or self._name not in getattr(part, "lora_A", {}):
                 return {}
-            plain, scaling = name.replace(".base_layer", ""), part.scaling[self._name]
-            tensors[plain + LORA_A] = part.lora_A[self._name].weight.detach()
-            tensors[plain + LORA_B] = part.lora_B[self._name].weight.detach() * scaling
+            scaling = part.scaling[self._name]
+            tensors[name + LORA_A] = part.lora_A[self._name].weight.detach()
+            tensors[name + LORA_B] = part.lora_B[self._name].weight.detach() * scaling
         return tensors
 
     def _adapted(self) -> Iterator[tuple[str, Any]]:  # Any: layers of peft
         for name, part in self._module.named_modules():
             if hasattr(part, "get_delta_weight") and self._name in part.scaling:
-                yield f"{name}.base_layer.{getattr(part, 'parameter_name', 'weight')}", part
+                plain = name.replace(".base_layer", "")  # one matrix of experts stands in another's
+                yield f"{plain}.{getattr(part, 'parameter_name', 'weight')}", part
 
     def save(self, directory: Path, *, folder_name: str = FOLDER) -> None:
         """Write the adapters as peft reads them, into a folder of their own."""
@@ -173,10 +173,9 @@ class Adapters:
         folder = directory / folder_name
         folder.mkdir(parents=True, exist_ok=True)
         self._config.save_pretrained(str(folder))
-        tensors = self._tensors()
         named = {
             f"{_IN_PEFT}{name}": tensor.detach().cpu().contiguous()
-            for name, tensor in tensors.items()
+            for name, tensor in self._tensors().items()
         }
         save_file(named, folder / WEIGHTS_FILE)
 
@@ -216,18 +215,43 @@ class Adapters:
             ) from error
 
 
+def is_own_reference(module: nn.Module) -> bool:
+    """Return whether the model without its adapters is the one that they were put into.
+
+    Not where more than adapters is trained, nor with those that changed the model (PiSSA).
+    """
+    configs = getattr(module, "peft_config", {}).values()
+    is_frozen = not any(p.requires_grad for n, p in module.named_parameters() if ".lora_" not in n)
+    leave = [c.init_lora_weights in _LEAVE_WEIGHTS and not c.layer_replication for c in configs]
+    return is_frozen and bool(leave) and all(leave)
+
+
+@contextmanager
+def without_adapters(module: nn.Module) -> Iterator[None]:
+    """Compute with the frozen model alone in the block."""
+    layers = _layers(module)
+    try:
+        for layer in layers:
+            layer.enable_adapters(enabled=False)
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(enabled=True)
+
+
+def _layers(module: nn.Module) -> list[Any]:  # Any: of peft
+    return [part for part in module.modules() if hasattr(part, "get_delta_weight")]
+
+
 def travel_alone(config: Config) -> bool:
     """Return whether the engines add adapters to a base model with the trainer's numbers."""
     rollout = config.explorer.rollout_model
     if not rollout.engine_type or config.mode != "both":  # another process needs whole weights
         return False
     is_same = rollout.model_path in {None, config.model.model_path}
+    is_same &= rollout.dtype == config.trainer.precision
     component = get_manager().find("rollout_engine", rollout.engine_type)
-    return (
-        is_same
-        and rollout.dtype == config.trainer.precision
-        and KINDS["rollout_engine"].can(component, "adapters")
-    )
+    return is_same and KINDS["rollout_engine"].can(component, "adapters")
 
 
 def _made_config(config: LoRAConfig) -> Any:  # Any: a LoraConfig of peft

@@ -26,7 +26,7 @@ class MemoryPlan:
         config: ``trainer``.
         model: that is trained.
         num_ranks: of the trainer.
-        has_reference: whether a frozen model is there, too.
+        has_reference: whether the log-probabilities of a frozen model are computed, too.
         critic: configuration of a critic's model; None: there is no critic.
     """
 

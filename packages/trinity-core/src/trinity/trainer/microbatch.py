@@ -151,9 +151,7 @@ def _units(
     for first in range(0, len(rows), size):
         packs = pack_rows(rows[first : first + size], sharing=sharing, max_tokens=max_tokens)
         packs.sort(key=lambda pack: pack.rows)
-        units.append(
-            [replace(pack, rows=tuple(first + row for row in pack.rows)) for pack in packs]
-        )
+        units.append([replace(p, rows=tuple(first + row for row in p.rows)) for p in packs])
     return units
 
 

@@ -155,10 +155,7 @@ class Preparation:
         if self._parts.advantage_needs_entropies:
             with watch("entropy"):
                 mean_change = "necs" in self._parts.advantage_needs
-                for name, field_BR in self._scorer.entropies(
-                    batch, mean_change=mean_change
-                ).items():
-                    batch[name] = field_BR
+                batch.batch.update(self._scorer.entropies(batch, mean_change=mean_change))
 
 
 def _without_rejected(batch: ExperienceBatch) -> ExperienceBatch:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trinity.common.value_checks import TokenLimits
+from trinity.trainer.lora import without_adapters
 from trinity.trainer.microbatch import plan_packs, select_inputs
 from trinity.trainer.policy import Wanted
 from trinity.trainer.prefix_tree import rows_of
@@ -43,7 +44,8 @@ class Scorer:
         config: a resolved configuration.
         parts: of the algorithm.
         policy: the model that is trained.
-        load_reference: returns the model that it started as; called when it is first asked.
+        load_reference: returns the model that it started as; called when it is first asked. None:
+            the policy without its adapters is that model.
         ranks: the processes that share each batch.
     """
 
@@ -53,7 +55,7 @@ class Scorer:
         *,
         parts: AlgorithmParts,
         policy: Policy,
-        load_reference: Callable[[], Policy],
+        load_reference: Callable[[], Policy] | None,
         ranks: Ranks,
     ) -> None:
         self._config = config
@@ -62,7 +64,7 @@ class Scorer:
         self._policy = policy
         self._load_reference = load_reference
         self._ranks = ranks
-        self.reference: Policy | None = None  # None: not needed so far
+        self.reference: Policy | None = None  # None: not loaded so far
         self._is_told = False  # that rows are computed apart
 
     @property
@@ -118,6 +120,9 @@ class Scorer:
         return self._logprobs(self._policy, batch)
 
     def reference_logprobs(self, batch: ExperienceBatch) -> Tensor:
+        if self._load_reference is None:
+            with without_adapters(self._policy.module):
+                return self._logprobs(self._policy, batch)
         if self.reference is None:
             self.reference = self._load_reference()
         return self._logprobs(self.reference, batch)

@@ -28,7 +28,7 @@ from trinity.trainer.algorithm_parts import StepAudit, not_finite, weighted_loss
 from trinity.trainer.checkpoint import Checkpointer
 from trinity.trainer.critic import Critic
 from trinity.trainer.dtensor import DTensor, full_tensor
-from trinity.trainer.lora import travel_alone
+from trinity.trainer.lora import is_own_reference, travel_alone
 from trinity.trainer.memory_plan import MemoryPlan
 from trinity.trainer.microbatch import select_inputs
 from trinity.trainer.model_loading import ModelLoader
@@ -108,7 +108,7 @@ class TorchTrainer(Trainer):
             config,
             parts=self._parts,
             policy=self._policy,
-            load_reference=self._models.reference,
+            load_reference=None if is_own_reference(self.model) else self._models.reference,
             ranks=self._ranks,
         )
         self._critic = self._make_critic(total_steps) if self._parts.has_critic else None

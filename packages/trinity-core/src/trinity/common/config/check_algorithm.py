@@ -163,7 +163,7 @@ def _penalty_of_groups(config: Config, parts: NamedParts) -> list[Problem]:
 
 
 def has_reference(config: Config, parts: NamedParts) -> bool:
-    """Return whether the trainer holds the reference model: a KL term or the loss reads it."""
+    """Return whether the trainer asks the reference model: a KL term or the loss reads it."""
     algorithm = config.algorithm
     if not _uses_reference(config, parts):
         return False

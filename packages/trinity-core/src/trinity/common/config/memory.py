@@ -15,9 +15,9 @@ A step holds all of them, and the layer L times. Where layers are recomputed it 
 the logits, or gradients and one layer, whichever is more; with fsdp2 and bfloat16 the layers, and
 the logits or the gradients.
 
-With a parameters of adapters (LoRA) the P parameters are frozen, in the precision computed in: at
-rest 2 P or 4 P (with fsdp2 divided by N) and 12 a, gradients 4 a, nothing rounded; gathered are
-weights alone, twice a layer's and R.
+With a parameters of adapters (LoRA) the P parameters are frozen, in the precision computed in, and
+are the reference model, too: at rest 2 P or 4 P (with fsdp2 divided by N) and 12 a, gradients 4 a,
+nothing rounded; gathered are weights alone, twice a layer's and R.
 
 A critic is a model of its own without an output layer: 12 P at rest. Its step comes before the
 policy's: it has gradients and layers as above, and no logits. The peak is that of either step.
@@ -190,7 +190,7 @@ class TrainerMemory:
     def at_rest(self) -> float:
         """Return the bytes between steps: weights, two Adam states, the reference model."""
         p, frozen = self.shape.parameters, 2 if self.precision == "bfloat16" else 4
-        model = (frozen if self.adapters else 12) * p + (frozen * p if self.has_reference else 0)
+        model = (frozen if self.adapters else 12 + frozen * self.has_reference) * p
         critic = self._critic.at_rest if self._critic else 0
         return model / self.num_shards + 12 * self.adapters + critic
 
