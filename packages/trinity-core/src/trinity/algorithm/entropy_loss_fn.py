@@ -17,12 +17,7 @@ from trinity.extend.published import published_name
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = [
-    "ENTROPY_LOSS_FN",
-    "DefaultEntropyLossFn",
-    "EntropyLossFn",
-    "NoEntropyLossFn",
-]
+__all__ = ["ENTROPY_LOSS_FN", "DefaultEntropyLossFn", "EntropyLossFn", "NoEntropyLossFn"]
 
 __getattr__ = partial(published_name, __name__)  # classes that a plugin has now
 

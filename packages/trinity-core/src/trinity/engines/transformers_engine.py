@@ -24,13 +24,7 @@ from trinity.engines.batch import Batch
 from trinity.engines.cpu_kernels import CpuKernels
 from trinity.engines.forward import Forwards
 from trinity.engines.lockstep import PATIENCE_S, LockstepBarrier, QueuedRequest, Work
-from trinity.engines.model import (
-    end_tokens,
-    load_model,
-    pick_device,
-    set_threads,
-    twin_of,
-)
+from trinity.engines.model import end_tokens, load_model, pick_device, set_threads, twin_of
 from trinity.engines.request_queue import RequestLoop, RequestQueue, closed
 from trinity.engines.rows import StopConditions
 from trinity.engines.scoring import Scoring, check_scored

@@ -12,13 +12,7 @@ A plugin is a distribution with an entry point in the group ``trinity.plugins`` 
         return {"my_workflow": "my_package.workflow:MyWorkflow"}
 """
 
-from trinity.extend.component import (
-    AssetSpec,
-    Component,
-    ComponentSpec,
-    EnvironmentSpec,
-    Origin,
-)
+from trinity.extend.component import AssetSpec, Component, ComponentSpec, EnvironmentSpec, Origin
 from trinity.extend.environments import environment_python
 from trinity.extend.hookspecs import PLUGIN_API, hookimpl, hookspec
 from trinity.extend.kind import Ability, Kind, Setting

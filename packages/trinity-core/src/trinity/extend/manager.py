@@ -20,12 +20,7 @@ from trinity.extend.held import HELD, HeldClass
 from trinity.extend.hook_call import HookCaller
 from trinity.extend.identity import set_digest, source_hash
 from trinity.extend.kinds import KINDS
-from trinity.extend.loading import (
-    DATA_HOOKS,
-    load_plugin,
-    new_hook_caller,
-    refuse_other_shapes,
-)
+from trinity.extend.loading import DATA_HOOKS, load_plugin, new_hook_caller, refuse_other_shapes
 from trinity.extend.ownership import refuse_other_owner
 from trinity.extend.plugin_dir import DEFAULT_FOLDER, folder_plugins
 from trinity.extend.record import PluginRecord

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from trinity.common.experience import Experience
-    from trinity.common.ports import (
-        Completion,
-        GenerationRequest,
-        InFlight,
-        RunKey,
-        WeightSnapshot,
-    )
+    from trinity.common.ports import Completion, GenerationRequest, InFlight, RunKey, WeightSnapshot
     from trinity.extend import Component
 
 _FIELDS = {  # of a request -> the ability that takes it

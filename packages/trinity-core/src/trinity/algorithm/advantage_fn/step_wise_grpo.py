@@ -16,11 +16,7 @@ from trinity.algorithm.advantage_fn.grouped import (
     row_rewards,
     with_scores,
 )
-from trinity.algorithm.advantage_fn.grpo import (
-    StdCalLevel,
-    group_metrics,
-    mean_and_std_of_groups,
-)
+from trinity.algorithm.advantage_fn.grpo import StdCalLevel, group_metrics, mean_and_std_of_groups
 from trinity.algorithm.args import check_choice
 
 if TYPE_CHECKING:

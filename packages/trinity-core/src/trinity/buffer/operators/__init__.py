@@ -7,11 +7,7 @@ from trinity.buffer.operators.selection import (
     RewardFilter,
     RewardStdFilter,
 )
-from trinity.common.operators import (
-    EXPERIENCE_OPERATORS,
-    ExperienceOperator,
-    ExperienceOperatorV1,
-)
+from trinity.common.operators import EXPERIENCE_OPERATORS, ExperienceOperator, ExperienceOperatorV1
 
 __all__ = [
     "EXPERIENCE_OPERATORS",

@@ -25,20 +25,11 @@ from trinity.common.config.buffer import (
 )
 from trinity.common.config.check import check
 from trinity.common.config.config import Config
-from trinity.common.config.explorer import (
-    DynamicTimeoutConfig,
-    ExplorerConfig,
-    OverRolloutConfig,
-)
+from trinity.common.config.explorer import DynamicTimeoutConfig, ExplorerConfig, OverRolloutConfig
 from trinity.common.config.inference_model import InferenceModelConfig
 from trinity.common.config.load import load_config
 from trinity.common.config.machine import Machine, probe
-from trinity.common.config.model import (
-    ExternalModelConfig,
-    LoRAConfig,
-    ModelConfig,
-    TinkerConfig,
-)
+from trinity.common.config.model import ExternalModelConfig, LoRAConfig, ModelConfig, TinkerConfig
 from trinity.common.config.preparation import prepared_stages
 from trinity.common.config.problem import Problem
 from trinity.common.config.resolve import resolve, resolve_stages

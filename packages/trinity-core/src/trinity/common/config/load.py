@@ -92,7 +92,7 @@ def read_config(
     settings, wrong = parse_overrides(overrides)
     wrong += apply_overrides(raw, settings)
     source = Source(file=file, lines=lines, overrides=frozenset(s.path for s in settings))
-    variables = _environment(env)
+    variables = os.environ if env is None else env  # noqa: TID251 -- the edge for scripts
     wrong += _masked_values(raw, source=source, file=file)
     data, missing = resolved_values(raw, env=variables, source=source)
     remember(secrets_of(data, env=variables, declared=_declared(data)))
@@ -155,10 +155,6 @@ def _text(path: str | os.PathLike[str]) -> str:
             f"the configuration {str(path)!r} cannot be read: {reason}. "
             f"Relative paths count from the working directory, {Path.cwd()}."
         ) from error
-
-
-def _environment(env: Mapping[str, str] | None) -> Mapping[str, str]:
-    return os.environ if env is None else env  # noqa: TID251 -- the edge for scripts
 
 
 def _warn_of_older_names(older: Sequence[tuple[str, str]], source: Source) -> None:

@@ -35,10 +35,7 @@ NAMES = {
     ("TrainerConfig", "trainer_type"): "trainer",
 }
 #: published names that resolve to what is there
-ACCEPTED = {
-    "sync_method": ["nccl", "checkpoint", "online", "offline"],
-    "trainer": ["verl"],
-}
+ACCEPTED = {"sync_method": ["nccl", "checkpoint", "online", "offline"], "trainer": ["verl"]}
 _DOTTED_PATH = {"type": "string", "pattern": r"^[^.:/]+([.:/][^.:/]+)+$"}
 
 

@@ -35,13 +35,7 @@ if TYPE_CHECKING:
     from trinity.common.models.calls import PendingCall
     from trinity.common.models.chat_format import ChatFormat, Message
     from trinity.common.models.recorded_calls import RecordedCall
-    from trinity.common.ports import (
-        Completion,
-        Endpoint,
-        EndpointOpener,
-        RolloutEngine,
-        RunSession,
-    )
+    from trinity.common.ports import Completion, Endpoint, EndpointOpener, RolloutEngine, RunSession
     from trinity.common.workflows.task import Task
 
 __all__ = ["ModelWrapper"]

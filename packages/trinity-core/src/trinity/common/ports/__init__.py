@@ -35,12 +35,7 @@ from trinity.common.ports.storage import (
     StorageUse,
     StrategySource,
 )
-from trinity.common.ports.tasks import (
-    EvaluationSet,
-    RowValues,
-    TaskReader,
-    TaskSelector,
-)
+from trinity.common.ports.tasks import EvaluationSet, RowValues, TaskReader, TaskSelector
 from trinity.common.ports.trainer import SyncMethod, Trainer
 from trinity.common.ports.weights import WeightSnapshot, WeightVersion
 

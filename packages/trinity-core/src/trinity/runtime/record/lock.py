@@ -101,7 +101,7 @@ def run_lock(directory: Path, *, say: Callable[[str], None], part: str = "") -> 
                 f"{directory} was held by process {before.pid} since {before.since}, which ended "
                 f"without saying so{last_memory(memory)}: it is taken over"
             )
-        _write(path, Owner.of_this_process())
+        path.write_text(json.dumps(asdict(Owner.of_this_process())) + "\n", encoding="utf-8")
     try:
         yield memory
     finally:
@@ -177,11 +177,6 @@ def _read(path: Path) -> Owner | None:
         return None
     except (ValueError, TypeError):  # no JSON, no text, or no owner
         return None
-
-
-def _write(path: Path, owner: Owner) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(owner)) + "\n")
 
 
 def _start_of(pid: int) -> str | None:
