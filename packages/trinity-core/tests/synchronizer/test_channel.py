@@ -258,6 +258,30 @@ def test_why_nccl_connects_nobody_is_told(nccl) -> None:
         channel.meet(store_of(channel._spec))
 
 
+def test_an_error_of_any_kind_while_nccl_connects_is_told_at_once(nccl, monkeypatch) -> None:
+    """As where torch's API is another than ours of it."""
+    monkeypatch.setattr(channel_module, "CONNECT_S", 5.0)
+    group = Nccl(TypeError("broadcast(): incompatible function arguments"))
+    group.reaches.set()
+    channel = nccl(group)
+
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        channel.meet(store_of(channel._spec))
+
+
+def test_a_gpu_that_fails_before_nccl_connects_is_told_as_a_failed_transfer(
+    nccl, monkeypatch
+) -> None:
+    def lost():
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    channel = nccl(Nccl())
+    monkeypatch.setattr(torch.cuda, "current_stream", lost)
+
+    with pytest.raises(TransferError, match="the broadcast failed: CUDA error: device-side assert"):
+        channel.meet(store_of(channel._spec))
+
+
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.acceptance)]
 )

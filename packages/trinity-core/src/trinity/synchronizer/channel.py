@@ -109,21 +109,23 @@ class Channel:
     def _connect(self, interface: str) -> None:
         """Let NCCL connect the members by a first broadcast, in a thread of its own.
 
-        NCCL waits for them without a limit, and before they are connected nothing can be aborted. A
-        thread that is waited for no longer stays there with the group, and aborts it if it returns.
+        NCCL waits for them without a limit, and before they are connected nothing can be aborted.
+        An abandoned thread stays with the group, and aborts a broadcast that begins later.
 
         Raises:
             TransferError: it took too long, or failed, or this process was told to leave.
+            Exception: any other of the first broadcast.
         """
         connected: Future[None] = Future()
-        stream = torch.cuda.current_stream()  # each thread has its own, and its own device
+        with self._travelling(0):
+            stream = torch.cuda.current_stream()  # each thread has its own, and its own device
 
         def connect() -> None:
             try:
                 with torch.cuda.stream(stream):
                     self._broadcast(self._empty(0))
                 connected.set_result(None)
-            except (RuntimeError, TrinityError) as error:
+            except Exception as error:  # noqa: BLE001 -- raised again by who waits
                 connected.set_exception(error)
 
         connected.add_done_callback(self._tell)
