@@ -105,6 +105,10 @@ def test_a_value_that_is_not_what_the_schema_says_stays_the_text_it_is():
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "7"),
         ({"anyOf": [{}, True, {"type": "null"}]}, "7"),
         ({"anyOf": "integer"}, "7"),  # no schema
+        ({"anyOf": None, "oneOf": [{"type": "integer"}]}, 7),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, 7),  # as vLLM's parser reads it
+        ({"enum": [1, 7, None]}, 7),  # of values of several types
+        ({"enum": ["1", "7"]}, "7"),
         (True, "7"),  # JSON Schema: any value
         (None, "7"),
     ],
@@ -133,6 +137,37 @@ def test_a_value_is_read_by_the_branch_of_its_schema(schema, text, value):
     function = {**TOOL["function"], "parameters": {"properties": {"count": schema}}}
     written = CODER.replace("count>\n7", f"count>\n{text}")
     reply = parsed("qwen3_coder", written, tools=[{**TOOL, "function": function}])
+
+    assert calls(reply) == [("look_up", {"word": "7", "count": value})]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"$ref": "#/$defs/Level"}, "7", 7),
+        ({"$ref": "#/$defs/Word"}, '{"n": 1}', '{"n": 1}'),
+        ({"allOf": [{"$ref": "#/definitions/Place"}], "default": None}, '{"n": 1}', {"n": 1}),
+        ({"anyOf": [{"$ref": "#/$defs/Level"}, {"type": "null"}]}, "null", None),
+        ({"$ref": "#/$defs/Tree"}, "[1]", [1]),  # which leads to itself
+        ({"$ref": "#/$defs/Bare"}, '{"n": 1}', {"n": 1}),
+        ({"$ref": "#/$defs/Gone"}, "[1]", [1]),
+        ({"$ref": "#/$defs/Level/type/none"}, "[1]", [1]),
+        ({"$ref": 3}, "[1]", [1]),  # no schema
+    ],
+)
+def test_a_value_is_read_by_the_class_that_its_schema_refers_to(schema, text, value):
+    """As pydantic writes an enum of integers, and a class with a default."""
+    classes = {
+        "Level": {"enum": [1, 7], "title": "Level", "type": "integer"},
+        "Word": {"enum": ["tea", "7"], "type": "string"},
+        "Tree": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "string"}]},
+        "Bare": {"properties": {"n": {}}},
+    }
+    place = {"Place": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+    parameters = {"properties": {"count": schema}, "$defs": classes, "definitions": place}
+    tool = {**TOOL, "function": {**TOOL["function"], "parameters": parameters}}
+
+    reply = parsed("qwen3_coder", CODER.replace("count>\n7", f"count>\n{text}"), tools=[tool])
 
     assert calls(reply) == [("look_up", {"word": "7", "count": value})]
 

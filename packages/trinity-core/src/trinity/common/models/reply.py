@@ -434,21 +434,33 @@ def _types(name: str, tools: Sequence[Message]) -> dict[str, list[Any]]:  # Any:
     for tool in tools:
         function = tool.get("function", tool)
         if function.get("name") == name:
-            properties = (function.get("parameters") or {}).get("properties") or {}
-            return {key: _kinds(schema) for key, schema in properties.items()}
+            whole = function.get("parameters") or {}
+            properties = whole.get("properties") or {}
+            return {key: _kinds(schema, whole) for key, schema in properties.items()}
     return {}
 
 
-def _kinds(schema: Any) -> list[Any]:  # Any: of a client
-    """Return the types that a schema, or one of its branches, allows; none: it may be anything."""
+def _kinds(schema: Any, whole: Any) -> list[Any]:  # Any: of a client
+    """Return the types that a schema, a branch or a value of it allows; none: it may be anything.
+
+    A ``$ref`` is followed in the ``whole``, once; what it does not find is an object or an array.
+    """
     if not isinstance(schema, dict):
         return []
-    if "$ref" in schema:  # a class, mostly
-        return ["object", "array"]
-    kinds, branches = schema.get("type"), schema.get("anyOf", schema.get("oneOf"))
-    if kinds is None and isinstance(branches, list):
-        return [kind for one in branches for kind in _kinds(one)]
-    return kinds if isinstance(kinds, list) else [kinds]
+    if "$ref" in schema:
+        found = whole
+        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
+            found = found.get(part) if isinstance(found, dict) else None
+        return _kinds(found, None) or ["object", "array"]
+    values, types = _listed(schema.get("enum")), schema.get("type")
+    kinds = [kind for value in values for kind in _PYTHON if isinstance(value, _PYTHON[kind])]
+    kinds += _listed(types) or ([types] if types else [])
+    branches = [one for key in ("anyOf", "oneOf", "allOf") for one in _listed(schema.get(key))]
+    return kinds + [kind for one in branches for kind in _kinds(one, whole)]
+
+
+def _listed(value: Any) -> list[Any]:  # Any: of a client
+    return value if isinstance(value, list) else []
 
 
 def _typed(value: str, kinds: list[Any]) -> Any:  # Any: what a schema says, and a value of it
