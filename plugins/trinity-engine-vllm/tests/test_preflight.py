@@ -76,6 +76,16 @@ def test_a_model_that_is_known_by_its_name_is_checked_before_its_files_are_here(
     assert said.startswith("tensor_parallel_size is 3, and the 28 attention heads of")
 
 
+def test_a_model_of_others_is_not_refused_for_the_heads_of_the_one_it_is_named_after(
+    monkeypatch,
+) -> None:
+    """It may have lost some of 28."""
+    monkeypatch.setattr(preflight, "model_file", lambda *_: None)
+    path = "nobody/Qwen2.5-7B-pruned"
+    found = problems(model_path=path, sampling=Sampling(), distribution="vllm", num_workers=3)
+    assert [*found] == []
+
+
 def test_a_model_that_is_known_by_its_name_gets_its_own_cache_at_the_first_start(
     monkeypatch,
 ) -> None:

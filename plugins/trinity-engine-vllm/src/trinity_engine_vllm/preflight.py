@@ -6,7 +6,7 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from trinity.common.config.memory import known_settings
+from trinity.common.config.memory import published_settings
 from trinity.common.config.model import model_file
 from trinity.errors import ModelError
 
@@ -102,7 +102,7 @@ def head_size(config: Mapping[str, Any]) -> int | None:
 def _config(model_path: str) -> Mapping[str, Any]:
     file = model_file(model_path, "config.json")
     if file is None:
-        return known_settings(model_path)
+        return published_settings(model_path)
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # said by whoever loads the model

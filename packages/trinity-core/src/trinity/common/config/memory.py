@@ -172,6 +172,11 @@ def known_settings(model_path: str) -> dict[str, Any]:
     return {key: value for key, value in known.get(found, {}).items() if key not in left_out}
 
 
+def published_settings(model_path: str) -> dict[str, Any]:
+    """Return `known_settings` of a model's publisher; empty: a model of others may differ."""
+    return known_settings(model_path) if model_path.startswith("Qwen/") else {}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerMemory:
     """How the trainer holds the model; its bytes on each GPU."""

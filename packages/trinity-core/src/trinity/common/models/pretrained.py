@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from trinity.common.config.memory import known_settings
+from trinity.common.config.memory import published_settings
 from trinity.common.config.model import model_file
 from trinity.errors import ModelError
 
@@ -48,7 +48,7 @@ def fetch_settings(model: ModelConfig) -> str:
     """
     _hub_error.cache_clear()  # of a run before, in a notebook that was offline
     path = model.model_path
-    is_known = path.startswith("Qwen/") and "max_position_embeddings" in known_settings(path)
+    is_known = "max_position_embeddings" in published_settings(path)
     if model.external_model.enable or is_known or model_file(path, "config.json") is not None:
         return ""
     from huggingface_hub import hf_hub_download
