@@ -6,6 +6,7 @@ The numbers are those of a device that counts its bytes (docs/explanation/gpus.m
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -364,7 +365,33 @@ def test_an_engine_that_uses_one_gpu_is_not_told_to_use_more_of_them(resolved) -
 
     (said,) = refusals(config, found)
 
-    assert said.endswith("Use 2 and an engine_type that provides 'tensor_parallel'.")
+    # the one of a plugin, if it is installed
+    assert re.search(r"Use 2 and (engine_type: vllm|an engine_type that [^.]*)\.$", said)
+
+
+@pytest.mark.usefixtures("_spreading")
+@pytest.mark.parametrize(
+    ("settings", "size", "remedy"),
+    [
+        (("explorer.rollout_model.engine_num=1", "trainer.num_ranks=4"), 40, "Use 4."),
+        (("explorer.rollout_model.engine_num=1", "trainer.num_ranks=6"), 40, "Use larger GPUs, or"),
+        (("mode=explore", "cluster.node_num=2", "cluster.gpu_per_node=4"), 40, "Use 4."),
+        (
+            ("mode=explore", "cluster.node_num=2", "cluster.gpu_per_node=4"),
+            20,
+            "Use larger GPUs, or",
+        ),
+    ],
+)
+def test_an_engine_is_told_only_a_width_that_its_machines_have_beside_the_trainer(
+    settings, size, remedy, resolved
+) -> None:
+    """66 GB in bfloat16: four GPUs of 40 GB on one machine, or eight of 20 GB, which none has."""
+    found = machine(8, "qwen2.5-32b", size=size * 10**9)
+    said = [one for one in refusals(resolved(found, *settings), found) if "an engine holds" in one]
+
+    assert len(said) == 1
+    assert remedy in said[0]
 
 
 @pytest.mark.usefixtures("_spreading")

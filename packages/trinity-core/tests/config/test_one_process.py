@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -101,6 +102,27 @@ def test_ray_is_no_remedy_where_it_has_no_more_gpus(alone, settings, num_gpus) -
     assert "Ray" not in found
 
 
+@pytest.mark.parametrize(("num_gpus", "is_remedy"), [(2, False), (3, True)])
+def test_ray_is_a_remedy_only_where_the_trainer_has_a_gpu_beside_the_engines(
+    alone, monkeypatch, num_gpus, is_remedy
+) -> None:
+    """In one process the trainer shares the GPU; over Ray an engine for GPUs shares none."""
+    find = NamedParts.find
+
+    def found(parts, kind, name):
+        part = find(parts, kind, name)
+        if kind != "rollout_engine":
+            return part
+        return replace(part, spec=replace(part.spec, default_for="gpu"))
+
+    config, machine = alone(f"{ENGINE}.engine_num=2", machine=replace(EIGHT, num_gpus=num_gpus))
+    monkeypatch.setattr(NamedParts, "find", found)
+
+    (said,) = [one for one in errors(config, machine) if "GPUs" in one]
+    assert "2 engines x 1 GPUs need 2 GPUs; --local uses 1." in said
+    assert said.endswith(", or run over Ray, without --local.") == is_remedy
+
+
 def errors(config, machine):
     return [str(one) for one in check(config, machine) if one.severity == "error"]
 
@@ -127,15 +149,37 @@ def test_a_model_too_large_for_one_gpu_of_eight_is_said_to_fit_over_ray(
     assert "Ray" not in found
 
 
+def test_a_file_with_one_engine_is_not_told_to_set_it(alone) -> None:
+    large = replace(EIGHT, model=known_shape("Qwen/Qwen2.5-14B"))
+
+    (found,) = errors(*alone(f"{ENGINE}.engine_num=1", machine=large))
+
+    assert found.endswith("run over Ray, without --local.")
+
+
+@pytest.mark.parametrize(
+    ("num", "keys", "is_remedy"),
+    [(2, (), False), (2, (f"{ENGINE}.engine_num=1",), False), (3, (), True)],
+)
+def test_ranks_over_ray_are_on_whole_machines(alone, a_run, num, keys, is_remedy) -> None:
+    """32B: 16 ranks have room, 8 have not; of two machines one engine leaves 8, not 15."""
+    large = replace(EIGHT, model=known_shape("Qwen/Qwen2.5-32B"))
+    cluster = (f"cluster.node_num={num}", "cluster.gpu_per_node=8")
+    over_ray = resolve(load_config(a_run(), overrides=(*LENGTHS, *cluster, *keys)), large)
+
+    found = errors(*alone(*cluster, *keys, machine=large))
+    (trainer,) = [one for one in found if "a train step needs" in one]
+
+    assert trainer.endswith("run over Ray, without --local.") == is_remedy
+    assert ("Ray" in trainer) == is_remedy
+    assert (errors(over_ray, large) == []) == is_remedy
+
+
 @pytest.mark.parametrize(
     ("mode", "num_gpus", "remedy"),
     [
-        ("explore", 8, "Use 4 and an engine_type that provides 'tensor_parallel'."),
-        (
-            "both",
-            8,
-            "Use 4 and an engine_type that provides 'tensor_parallel' over Ray (without --local).",
-        ),
+        ("explore", 8, "Use 4 and ENGINE."),
+        ("both", 8, "Use 4 and ENGINE over Ray (without --local)."),
         ("explore", 1, "Use larger GPUs, or a smaller model."),
         ("both", 1, "Use larger GPUs, or a smaller model."),
     ],
@@ -150,7 +194,8 @@ def test_an_engine_too_large_for_one_gpu_is_told_the_width_that_it_can_have(
     found = errors(*alone(f"mode={mode}", f"{ENGINE}.gpu_memory_utilization=0.9", machine=small))
 
     (engine,) = [one for one in found if "an engine holds" in one]
-    assert engine.endswith(remedy)
+    wide = r"(engine_type: vllm|an engine_type that provides 'tensor_parallel')"  # if it is here
+    assert re.search(f"{re.escape(remedy).replace('ENGINE', wide)}$", engine)
 
 
 def test_an_engine_that_spreads_keeps_its_gpus_in_one_process(alone) -> None:

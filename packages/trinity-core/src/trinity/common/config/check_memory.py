@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from trinity.common.config.memory import adapter_parameters, engine_bytes, usable
 from trinity.common.config.resolve_gpus import (
+    are_enough,
     left_of_gpu,
     longest_row,
-    num_gpus,
+    num_ranks,
     ranks_beside,
     shares_gpu,
     trainer_capacity,
     trainer_memory,
+    with_all_gpus,
 )
 
 if TYPE_CHECKING:
@@ -79,14 +81,12 @@ def _of_engines(config: Config, machine: Machine, parts: NamedParts) -> Iterator
             f"(computed), and may use {share:g} of {machine.gpu_bytes / 1e9:.0f} GB."
         )
         enough = math.ceil(weights * width / (0.8 * share * machine.gpu_bytes))
-        there = max(num_gpus(config, machine), machine.gpus_over_ray)
-        most = 1 if config.is_colocated else there - config.has_trainer
-        if config.source.where("explorer.rollout_model.engine_num"):
-            most //= rollout.engine_num
         heads = machine.model_num_heads or 0
-        ways = [str(n) for n in _WIDTHS if enough <= n <= most and heads % n == 0][:1]
+        widths = [n for n in _WIDTHS if n >= enough and heads % n == 0 and not config.is_colocated]
+        copies = {n: with_all_gpus(config, machine, width=n) for n in widths}
+        ways = [str(n) for n, both in copies.items() if are_enough(*both, parts)][:1]
         if not parts.spreads(rollout.engine_type):
-            ways = [f"{n} and an engine_type that provides 'tensor_parallel'" for n in ways]
+            ways = [f"{n} and {_that_spreads(parts)}" for n in ways]
         if machine.is_one_process and config.has_trainer:  # no GPU is left beside a wide engine
             ways = [f"{way} over Ray (without --local)" for way in ways]
         ways += ["dtype bfloat16"] if dtype == "float32" else []
@@ -94,19 +94,27 @@ def _of_engines(config: Config, machine: Machine, parts: NamedParts) -> Iterator
         yield config.source.problem("explorer.rollout_model.tensor_parallel_size", what, remedy)
 
 
+def _that_spreads(parts: NamedParts) -> str:
+    names = [one.name for one in parts.manager.components("rollout_engine")]
+    found = [f"engine_type: {name}" for name in names if parts.spreads(name)]
+    return found[0] if found else "an engine_type that provides 'tensor_parallel'"
+
+
 def _over_ray(config: Config, machine: Machine, plan: TrainerMemory) -> list[str]:
     """Return how it fits without ``--local``, by the defaults there, or with one engine there."""
-    there = machine.gpus_over_ray
-    if there < 2 or machine.gpu_bytes is None:
+    if sum(machine.gpus_over_ray) < 2 or machine.gpu_bytes is None:
         return []
+    room = usable(machine.gpu_bytes)
+    config, machine = with_all_gpus(config, machine)
     is_asked = plan.critic or config.source.where("trainer.trainer_strategy")
     other = plan if is_asked else replace(plan, strategy="fsdp2")
     is_cut = bool(config.source.where("trainer.max_token_len_per_gpu"))
     tokens = (config.trainer.max_token_len_per_gpu or 0) if is_cut else longest_row(config)
-    has_all = config.mode == "train" or config.is_colocated
-    for engines, key in ((there // 2, ""), (1, f" and {_KEYS['num_ranks'][0]}")):
-        ranks = config.trainer.num_ranks or there - (0 if has_all else engines)
-        if replace(other, num_ranks=ranks).peak(tokens) <= usable(machine.gpu_bytes):
+    engine, size = config.explorer.rollout_model, config.trainer.ulysses_sequence_parallel_size
+    for engines, key in ((engine.engine_num, ""), (1, f" and {_KEYS['num_ranks'][0]}")):
+        engine.engine_num = engines
+        ranks = num_ranks(config, machine)
+        if ranks % size == 0 and replace(other, num_ranks=ranks).peak(tokens) <= room:
             return [f"run over Ray, without --local{key}"]
     return []
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trinity.common.config.check_memory import memory_problems
-from trinity.common.config.resolve_gpus import longest_row, num_gpus
+from trinity.common.config.resolve_gpus import (
+    are_enough,
+    longest_row,
+    num_gpus,
+    wanted_gpus,
+    with_all_gpus,
+)
 from trinity.common.sync_policy import policy_of
 
 if TYPE_CHECKING:
@@ -89,16 +95,8 @@ def _gpu_problems(config: Config, machine: Machine, parts: NamedParts) -> list[P
 
 def _allocation_problems(config: Config, machine: Machine, parts: NamedParts) -> list[Problem]:
     """Return that engines and trainer need more GPUs than there are; some share them."""
-    engine, have = config.explorer.rollout_model, num_gpus(config, machine)
-    size, num_engines = engine.tensor_parallel_size, engine.engine_num
-    num_engines = 0 if config.mode == "train" else num_engines
-    ranks = max(1, config.trainer.num_ranks) if config.has_trainer else 0
-    component = parts.find("rollout_engine", engine.engine_type)
-    can_share = have == 1 or component is None or component.spec.default_for == "cpu"
-    if can_share and num_engines and size == ranks == 1:
-        ranks = 0  # the trainer sits on a GPU of theirs
-    if config.is_colocated:  # on all of theirs
-        num_engines, ranks = max(num_engines, ranks), 0
+    num_engines, size, ranks = wanted_gpus(config, machine, parts)
+    have = num_gpus(config, machine)
     wanted, left = num_engines * size + ranks, have - num_engines * size
     if wanted <= have:
         return []
@@ -109,7 +107,7 @@ def _allocation_problems(config: Config, machine: Machine, parts: NamedParts) ->
     path, remedy = "explorer.rollout_model.engine_num", "Decrease it, or tensor_parallel_size"
     if ranks > 1 and (left > 0 or machine.is_one_process):
         path, remedy = "trainer.num_ranks", f"Use {max(1, left)} or fewer"
-    if wanted <= machine.gpus_over_ray:
+    if are_enough(*with_all_gpus(config, machine), parts):
         remedy += ", or run over Ray, without --local"
     return [config.source.problem(path, message, f"{remedy}.")]
 

@@ -31,7 +31,7 @@ class Machine:
     gpu_bytes: int | None = None  # memory of the smallest GPU
     model: ModelShape | None = None  # where its config.json is a decoder's
     is_one_process: bool = False  # a run with --local: `num_gpus` are what that uses
-    gpus_over_ray: int = 0  # of such a run: what it could use without --local
+    gpus_over_ray: tuple[int, ...] = ()  # of such a run: of each machine, without --local
 
 
 def probe(*, model_path: str = "") -> Machine:

@@ -82,7 +82,7 @@ def in_one_process(stage: Config, machine: Machine) -> tuple[Config, Machine]:
     width, stage = stage.explorer.rollout_model.tensor_parallel_size, stage.copied()
     there, asked = machine.num_gpus, stage.cluster
     each = 0 if stage.is_plugin_mode else min(asked.gpu_per_node or there, there)
-    over_ray = max(1, asked.node_num) * each
+    over_ray = max(1, asked.node_num) * (each,)
     machine = replace(
         machine, num_gpus=min(there, width), is_one_process=True, gpus_over_ray=over_ray
     )

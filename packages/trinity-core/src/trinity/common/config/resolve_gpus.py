@@ -34,14 +34,15 @@ _SHARE = f"{_ENGINE}.gpu_memory_utilization"
 _TOKENS = "trainer.max_token_len_per_gpu"
 _LEAST_CACHE = 0.1  # of a GPU that an engine shares: what it may keep for keys and values at least
 _MOST_OF_ENGINE = 0.6  # of a GPU that the trainer uses, too
+_ENGINE_MODES = ("both", "explore", "bench")
 
 
 def resolve_gpus(work: Resolution) -> None:
     """Fill in how many engines there are, and the number format, on a machine with GPUs."""
     config, machine = work.config, work.machine
-    if config.mode in {"both", "explore", "bench"}:
+    if config.mode in _ENGINE_MODES:
         number, origin = _engines(config, machine)
-        work.default(f"{_ENGINE}.engine_num", max(1, number), origin=origin)
+        work.default(f"{_ENGINE}.engine_num", number, origin=origin)
     if machine.has_bf16:
         reason = "GPUs compute bfloat16; master weights stay float32"
         work.default("trainer.precision", "bfloat16", origin=reason)
@@ -57,10 +58,10 @@ def _engines(config: Config, machine: Machine) -> tuple[int, str]:
     width, machines = config.explorer.rollout_model.tensor_parallel_size, _gpus_of(config, machine)
     of_machine = machines[0] // width
     if config.mode != "both" or config.is_colocated:
-        return len(machines) * of_machine, "all GPUs, which the trainer uses too"
+        return max(1, len(machines) * of_machine), "all GPUs, which the trainer uses too"
     if len(machines) > 1:
-        return len(machines) // 2 * of_machine, "half of the machines"
-    return machines[0] // (2 * width), "half of the GPUs"
+        return max(1, len(machines) // 2 * of_machine), "half of the machines"
+    return max(1, machines[0] // (2 * width)), "half of the GPUs"
 
 
 def default_sync_method(config: Config, machine: Machine) -> str:
@@ -206,6 +207,42 @@ def left_by_engines(counts: Sequence[int], *, num: int, width: int) -> list[int]
             return None
         left[min(fitting, key=lambda place: left[place])] -= width
     return left
+
+
+def wanted_gpus(config: Config, machine: Machine, parts: NamedParts) -> tuple[int, int, int]:
+    """Return how many engines, of how many GPUs each, and ranks have GPUs of their own."""
+    engine = config.explorer.rollout_model
+    num, width = 0 if config.mode == "train" else engine.engine_num, engine.tensor_parallel_size
+    ranks = max(1, config.trainer.num_ranks) if config.has_trainer else 0
+    component = parts.find("rollout_engine", engine.engine_type)
+    is_for_cpu = component is None or component.spec.default_for == "cpu"
+    can_share = is_for_cpu or num_gpus(config, machine) == 1
+    if can_share and num and width == ranks == 1:
+        ranks = 0  # the trainer sits on a GPU of theirs
+    return (max(num, ranks), width, 0) if config.is_colocated else (num, width, ranks)
+
+
+def are_enough(config: Config, machine: Machine, parts: NamedParts) -> bool:
+    """Return whether there are as many GPUs as are wanted, for each engine on one machine."""
+    num, width, ranks = wanted_gpus(config, machine, parts)
+    left = left_by_engines(_gpus_of(config, machine), num=num, width=width)
+    return left is not None and sum(left) >= ranks
+
+
+def with_all_gpus(config: Config, machine: Machine, *, width: int = 0) -> tuple[Config, Machine]:
+    """Return copies of both as without ``--local``, and with as many engines as are then used.
+
+    ``width``: GPUs of an engine; 0: as many as before.
+    """
+    gpus, config = machine.gpus_over_ray, config.copied()
+    engine = config.explorer.rollout_model
+    engine.tensor_parallel_size = width or engine.tensor_parallel_size
+    if any(gpus):
+        config.cluster.node_num, config.cluster.gpu_per_node = len(gpus), gpus[0]
+        machine = replace(machine, num_gpus=gpus[0], is_one_process=False)
+    if config.mode in _ENGINE_MODES and not config.source.where(f"{_ENGINE}.engine_num"):
+        engine.engine_num, _ = _engines(config, machine)
+    return config, machine
 
 
 def shares_gpu(config: Config, machine: Machine) -> bool:
