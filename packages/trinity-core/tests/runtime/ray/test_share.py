@@ -51,10 +51,11 @@ def test_a_run_whose_model_is_served_elsewhere_is_not_refused_for_gpus(service) 
     assert unseen_gpus(config, hosts=[Host(total=8, free=8)], machine=Machine()) == ""
 
 
-def test_a_run_whose_judge_runs_here_is_refused_though_its_model_is_served() -> None:
+@pytest.mark.parametrize("service", ["external_model", "tinker"])
+def test_a_run_whose_judge_runs_here_is_refused_though_its_model_is_served(service) -> None:
     judge = InferenceModelConfig(model_path="a/judge")
     config = Config()
-    config.model.external_model.enable = True
+    getattr(config.model, service).enable = True
     config.explorer.auxiliary_models = [judge]
 
     with pytest.raises(ConfigError, match="the cluster has 8 GPUs"):

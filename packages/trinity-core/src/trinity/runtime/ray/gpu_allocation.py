@@ -267,8 +267,8 @@ def unseen_gpus(config: Config, *, hosts: Sequence[Host], machine: Machine) -> s
     there, key = sum(host.total for host in hosts), "cluster.gpu_per_node"
     is_meant = config.origins.get(key) not in {None, "default", "machine"}
     auxiliary = [one.external_model_config for one in config.explorer.auxiliary_models]
-    services = [config.model.external_model, *auxiliary]
-    is_served = config.model.tinker.enable or all(one.enable for one in services)
+    is_policy_served = config.model.tinker.enable or config.model.external_model.enable
+    is_served = is_policy_served and all(one.enable for one in auxiliary)
     if not there or machine.num_gpus or is_meant or is_served:
         return ""
     count = f"{there} GPU{'s'[: there > 1]}"
