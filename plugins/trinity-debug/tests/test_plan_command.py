@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from trinity.cli.main import app
+from trinity.common.config.model import ModelConfig
 from trinity_debug import hub_wait
 from typer.testing import CliRunner
 
@@ -54,6 +55,27 @@ def test_a_hub_that_does_not_answer_is_waited_for_aloud_and_for_a_while_only(
     assert "asking the Hugging Face hub for the config.json of nobody/silent-hub, for 0.2 s" in said
     assert "is not there: the Hugging Face hub has not sent it within 0.2 s. Give" in said
     assert "on 8 GPUs of 80 GB:" in said  # the rest of the plan
+
+
+def test_the_hub_is_waited_for_as_long_as_is_said(monkeypatch) -> None:
+    waited_s = []
+
+    class Silent:
+        def __init__(self, **_) -> None:
+            self.join = waited_s.append
+
+        def start(self) -> None:
+            pass
+
+        def is_alive(self) -> bool:
+            return True
+
+    monkeypatch.setattr(hub_wait, "Thread", Silent)
+
+    why = hub_wait.fetch_for_seconds(ModelConfig(model_path="nobody/silent-hub"))
+
+    assert "has not sent it within 10 s" in why
+    assert sum(waited_s) == 10.0
 
 
 def test_why_the_hub_has_no_config_is_told(planned, monkeypatch) -> None:

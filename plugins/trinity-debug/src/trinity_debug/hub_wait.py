@@ -31,7 +31,7 @@ def fetch_for_seconds(model: ModelConfig) -> str:
     thread.join(_QUIET_S)
     if thread.is_alive():
         typer.echo(f"{_ASKING} of {model.model_path}, for {_WAIT_S:g} s at most", err=True)
-        thread.join(_WAIT_S)
+        thread.join(_WAIT_S - _QUIET_S)
     if thread.is_alive():
         return (
             f"the Hugging Face hub has not sent it within {_WAIT_S:g} s. Give model.model_path a "

@@ -72,7 +72,7 @@ def plan(  # noqa: PLR0913, PLR0917 -- the options of a command
     """Show memory and time of a run on each GPU, and its defaults for them; start nothing.
 
     Reads the model's config.json, and downloads it if it is missing and the model is not known by
-    its name, or tells after ten seconds why it cannot; needs no weights and no GPU.
+    its name, or prints within ten seconds why it cannot; needs no weights and no GPU.
     Exit code 1: it does not fit.
     """
     from trinity.common.config import check, load_config
