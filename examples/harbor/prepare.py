@@ -54,13 +54,14 @@ def main() -> None:
 
 def row_of(folder: Path) -> dict[str, str]:
     """Return what ``trinity harbor rows`` writes for a task."""
-    task, problems = read_task(folder)
+    task, problems = read_task(folder, tasks=TASKS)
     assert task is not None, problems
     return {
         "task_dir": str(folder),
+        "tasks_dir": str(TASKS),
         "name": task.name,
         "instruction": task.steps[0].instruction.strip(),
-        "digest": digest_of(folder),
+        "digest": digest_of(folder, TASKS),
     }
 
 

@@ -1,14 +1,14 @@
-"""What a build takes of environment/, and what links of a task's folder lead to."""
+"""What a build takes of environment/."""
 
 from __future__ import annotations
 
-import shutil
+import os
 from pathlib import Path
 
 import pytest
 from trinity_envs_harbor.commands import app
-from trinity_envs_harbor.ignored import Ignored
-from trinity_envs_harbor.task import digest_of
+from trinity_envs_harbor.ignored import Ignored, context_of
+from trinity_envs_harbor.prepared import problems_of
 from typer.testing import CliRunner
 
 from .conftest import needs_bwrap
@@ -34,12 +34,42 @@ def oracle(folder: Path) -> str:
         ("\ufeff# no comment\r\n\r\n  a.txt  \r\n#b", ["a.txt"], ["#b", "b", "# no comment"]),
         ("größe*\na.b", ["größe 1", "a.b"], ["axb"]),
         (".", [], ["a"]),
+        ("**.pyc", ["x.pyc", "a/.pyc"], ["x.pyc.txt", "pyc"]),
+        ("**a*", ["a", "ab", "x/ab"], ["xa", "x/ba"]),
+        ("a**b", ["ab", "a/b", "ax/b"], ["axb", "a/xb"]),
+        ("a**", ["a", "ab", "a/b"], ["b"]),
+        ("../x", [], ["x"]),
+        ("/../x", ["x"], []),
+        ("a\x0cb\nc\u2028d", ["a\x0cb", "c\u2028d"], ["a", "b", "c", "d"]),
     ],
 )
 def test_patterns_are_those_of_docker(patterns, ignored, kept):
     found = Ignored.of(patterns)
 
     assert [path for path in [*ignored, *kept] if found.matches(path)] == ignored
+
+
+@pytest.mark.parametrize("pattern", ["[z-a]*", r"[a-\d]", r"[\]", "[ab", "ab\\"])
+def test_a_pattern_that_cannot_be_read_is_named_with_its_line(a_task, pattern):
+    file = {"environment/.dockerignore": f"# all\n\n{pattern}\n"}
+    folder = a_task(toml="\n", environment__Dockerfile=DOCKERFILE, **file)
+    _, [problem] = problems_of(folder, {"*": "host"})
+
+    said = f"environment/.dockerignore:3: the pattern {pattern!r} cannot be read: "
+    assert str(problem).startswith(f"{folder}/{said}")
+    assert problems_of(folder, {}, in_container=True)[1] == []
+
+
+def test_more_can_be_made_in_the_copy_of_a_folder_that_nobody_may_write(tmp_path):
+    shut = tmp_path / "environment/data"
+    (shut / "below").mkdir(parents=True)
+    (tmp_path / "environment/.dockerignore").write_text("none\n")
+    shut.chmod(0o555)
+    made = context_of(tmp_path / "environment", tmp_path / "made")
+
+    assert [(made / name).stat().st_mode & 0o777 for name in ("data", "data/below")] == [
+        *(0o755, shut.joinpath("below").stat().st_mode & 0o777),
+    ]
 
 
 @needs_bwrap
@@ -99,26 +129,14 @@ def test_a_copy_of_a_link_is_what_the_link_leads_to(a_task):
     assert "doing nothing earns 1, as much as the solution" in oracle(folder)
 
 
-@pytest.fixture
-def shared(a_task, tmp_path) -> tuple[Path, Path]:
-    """A task whose tests and solution are links to folders elsewhere, and that folder."""
-    folder, elsewhere = a_task(), tmp_path / "elsewhere"
-    for name in ("tests", "solution"):
-        shutil.move(folder / name, elsewhere / name)
-        (folder / name).symlink_to(elsewhere / name)
-    return folder, elsewhere
-
-
 @needs_bwrap
-def test_tests_and_a_solution_may_be_links_to_folders(shared):
-    folder, _ = shared
+def test_a_pipe_is_not_copied_and_no_mode_reaches_a_file_of_this_machine(a_task, tmp_path):
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    run, copy = f"RUN ln -s {secret} x", "COPY --chmod=777 pipe /app/x"
+    dockerfile = f"FROM debian\nWORKDIR /app\n{run}\n{copy}\n"
+    folder = a_task(toml="\n", environment__Dockerfile=dockerfile)
+    os.mkfifo(folder / "environment/pipe")
 
-    assert "1 tasks, 0 of them with a problem" in oracle(folder)
-
-
-def test_a_digest_changes_with_tests_that_a_link_leads_to(shared):
-    folder, elsewhere = shared
-    before = digest_of(folder)
-    (elsewhere / "tests" / "test.sh").write_text("#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n")
-
-    assert digest_of(folder) != before
+    assert "environment/Dockerfile:4: COPY finds none of pipe." in oracle(folder)
+    assert secret.stat().st_mode & 0o777 == 0o600

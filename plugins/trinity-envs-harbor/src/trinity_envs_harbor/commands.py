@@ -55,7 +55,7 @@ def check(folder: Folder, image: Images = None, sandbox: SandboxName = "auto") -
     where = "in a container" if in_container else "in bwrap"
     for one in folders:
         images = images_for(one, _images(image))
-        _, problems = problems_of(one, images, in_container=in_container)
+        _, problems = problems_of(one, images, tasks=folder, in_container=in_container)
         serious = [problem for problem in problems if not problem.is_note]
         num_bad += bool(serious)
         typer.echo(f"{one}: {'cannot run' if serious else f'runs {where}'}")
@@ -85,7 +85,7 @@ def oracle(
     try:
         for one in folders:
             began = time.monotonic()
-            tried = _tried(one, used, _images(image), key=reward_key)
+            tried = _tried(one, used, _images(image), tasks=folder, key=reward_key)
             problems = list(tried.problems(at_least))
             num_bad += bool(problems)
             seconds = time.monotonic() - began
@@ -106,7 +106,7 @@ def rows(
     image: Images = None,
     sandbox: SandboxName = "auto",
 ) -> None:
-    """Write a row for each task: its folder, name, instruction and digest.
+    """Write a row for each task: its folder, that of all tasks, name, instruction and digest.
 
     Ends with code 1, and writes nothing, if a task cannot run here.
     """
@@ -114,14 +114,16 @@ def rows(
     bad: list[Problem] = []
     for one in _folders(folder):
         images = images_for(one, _images(image))
-        task, problems = problems_of(one, images, in_container=sandbox == "container")
+        in_container = sandbox == "container"
+        task, problems = problems_of(one, images, tasks=folder, in_container=in_container)
         bad += [problem for problem in problems if not problem.is_note]
         if task is not None:
             row = {
                 "task_dir": str(one),
+                "tasks_dir": str(folder),
                 "name": task.name,
                 "instruction": task.steps[0].instruction.strip() if task.steps else "",
-                "digest": digest_of(one),
+                "digest": digest_of(one, folder),
             }
             lines.append(json.dumps(row) + "\n")
     if bad:
@@ -163,10 +165,15 @@ class _Tried:
 
 
 def _tried(
-    folder: Path, sandbox: Sandbox | ContainerClient, images: Mapping[str, str], *, key: str
+    folder: Path,
+    sandbox: Sandbox | ContainerClient,
+    images: Mapping[str, str],
+    *,
+    tasks: Path,
+    key: str,
 ) -> _Tried:
     try:
-        ready = prepared(folder, sandbox=sandbox, images=images_for(folder, images))
+        ready = prepared(folder, sandbox=sandbox, images=images_for(folder, images), tasks=tasks)
     except (BadTaskError, EnvError) as error:
         return _Tried(solution=_Outcome(problem=str(error)), nothing=_Outcome())
     for step in ready.task.steps:

@@ -66,11 +66,13 @@ class FileBuild:
         for part in (*self.places.values(), "logs/agent", "logs/artifacts", "logs/verifier"):
             empty_folder(self.files, part)
         made = self.files.parent / "context"
-        context = context_of(self.task.folder / "environment", made)
-        for one in self.task.build:
-            self._follow(one, context)
-        if made.is_dir():
-            remove_tree(made)
+        try:
+            context = context_of(self.task.folder / "environment", made)
+            for one in self.task.build:
+                self._follow(one, context)
+        finally:
+            if made.is_dir():
+                remove_tree(made)
         copied_inside(_nothing(self.files), self.files, self.task.workdir or "/")
 
     def _follow(self, one: Instruction, context: Path) -> None:
@@ -141,9 +143,10 @@ def _nothing(files: Path) -> Path:
 
 
 def _matching(context: Path, name: str) -> list[Path]:
-    """Return the files of a build's context that a name means; none outside of it."""
+    """Return the files and folders of a build's context that a name means; none outside of it."""
     parts = plain_parts(name)
     if not parts:
         return [context]
     found = sorted(context.glob("/".join(parts)))
-    return [path for path in found if path.exists() and path.resolve().is_relative_to(context)]
+    there = [path for path in found if path.is_file() or path.is_dir()]  # no device, no pipe
+    return [path for path in there if path.resolve().is_relative_to(context)]

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
-import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trinity_envs_harbor.safe_files import copied_inside, plain_parts
+from trinity.errors import BadTaskError
 
-__all__ = ["Ignored", "context_of"]
+from trinity_envs_harbor.problems import Problem
+from trinity_envs_harbor.safe_files import copied_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Ignored", "context_of", "pattern_problems"]
 
 _FILES = ("Dockerfile.dockerignore", ".dockerignore")  # the first that is there, as with BuildKit
 _WORD = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]|\\.|.", re.DOTALL)
-_MEANING = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_MEANING = {"**/": "(?:.*/)?", "**": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,15 +33,13 @@ class Ignored:
 
     @classmethod
     def of(cls, text: str) -> Ignored:
-        """Read the text of the file."""
-        patterns = []
-        for line in text.removeprefix("\ufeff").splitlines():
-            pattern = "" if line.startswith("#") else line.strip()
-            is_exception = pattern.startswith("!")
-            parts = plain_parts(pattern[is_exception:].strip())
-            if parts:
-                patterns.append((_compiled("/".join(parts)), is_exception))
-        return cls(patterns=tuple(patterns))
+        """Read the text of the file.
+
+        Raises:
+            BadTaskError: a pattern cannot be read.
+        """
+        found = ((_compiled(pattern), is_exception) for _, pattern, is_exception in _patterns(text))
+        return cls(patterns=tuple(found))
 
     def matches(self, path: str) -> bool:
         """Return whether a path, relative to ``environment/``, is left out.
@@ -56,10 +62,10 @@ def context_of(environment: Path, made: Path) -> Path:
         environment: of the task.
         made: where a copy without the files that are left out is made, if any may be.
     """
-    file = next((environment / name for name in _FILES if (environment / name).is_file()), None)
+    file = _file_of(environment)
     if file is None:
         return environment.resolve()
-    ignored = Ignored.of(file.read_text(encoding="utf-8", errors="replace"))
+    ignored = Ignored.of(_text_of(file))
     made.mkdir()
     for above, folders, names in os.walk(environment.resolve()):
         below = Path(above).relative_to(environment.resolve())
@@ -70,12 +76,65 @@ def context_of(environment: Path, made: Path) -> Path:
         for name in sorted(set(folders) - set(links)):
             if not ignored.matches(str(below / name)):
                 (made / below / name).mkdir(parents=True, exist_ok=True)
-                shutil.copymode(Path(above, name), made / below / name)
+                mode = stat.S_IMODE(Path(above, name).stat().st_mode)
+                (made / below / name).chmod(mode | 0o700)  # more may be made in it
     return made.resolve()
 
 
+def pattern_problems(environment: Path) -> Iterator[Problem]:
+    """Yield the patterns that cannot be read, of the folder of a build."""
+    file = _file_of(environment)
+    if file is None:
+        return
+    for line, pattern, _ in _patterns(_text_of(file)):
+        try:
+            _compiled(pattern)
+        except BadTaskError as error:
+            yield Problem(file=file, line=line, what=str(error))
+
+
+def _file_of(environment: Path) -> Path | None:
+    return next((environment / name for name in _FILES if (environment / name).is_file()), None)
+
+
+def _text_of(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def _patterns(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield the line of each pattern, from 1, the pattern, and whether it takes files back in."""
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
+        given = "" if line.startswith("#") else line.strip()
+        is_exception = given.startswith("!")
+        pattern = given[is_exception:].strip()
+        pattern = posixpath.normpath(pattern).lstrip("/") if pattern else ""
+        if pattern not in {"", "."}:
+            yield number, pattern, is_exception
+
+
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile("".join(map(_meaning, _WORD.findall(pattern))), re.DOTALL)
+    """Return a pattern of Docker as a regular expression.
+
+    As in moby's patternmatcher, ``**`` stands for whole folders, with two exceptions: at the end
+    of a pattern it stands for anything, and so it does at the beginning if the rest is plain text
+    (``**.log`` matches each path that ends so).
+
+    Raises:
+        BadTaskError: it cannot be read.
+    """
+    words = _WORD.findall(pattern)
+    meanings = [_meaning(word) for word in words]
+    has_plain_rest = not any(word in _MEANING or word[0] in "[]\\" for word in words[1:])
+    if words[0] == "**" and has_plain_rest:
+        meanings[0] = ".*"
+    if words[-1] == "**":
+        meanings[-1] = ".*"
+    try:
+        if {"[", "\\"} & {*words}:
+            raise ValueError("a [ or \\ without an end")
+        return re.compile("".join(meanings), re.DOTALL)
+    except (re.error, ValueError) as error:
+        raise BadTaskError(f"the pattern {pattern!r} cannot be read: {error}.") from error
 
 
 def _meaning(word: str) -> str:

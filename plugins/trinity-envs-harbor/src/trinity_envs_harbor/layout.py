@@ -62,6 +62,8 @@ def images_for(folder: Path, given: Mapping[str, str] | None = None) -> dict[str
 
 
 def _toml_of(file: Path) -> dict[str, Any]:
+    if not file.stat().st_size:  # also of a link into /proc, where a file may block
+        return {}
     try:
         return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except ValueError as error:

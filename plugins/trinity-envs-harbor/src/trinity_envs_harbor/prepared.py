@@ -96,10 +96,14 @@ _made = _Made()
 
 
 def problems_of(
-    folder: Path, images: Mapping[str, str], *, in_container: bool = False
+    folder: Path,
+    images: Mapping[str, str],
+    *,
+    tasks: Path | None = None,
+    in_container: bool = False,
 ) -> tuple[HarborTask | None, list[Problem]]:
     """Return a task and all that keeps it from running here, notes included."""
-    task, problems = read_task(folder, in_container=in_container)
+    task, problems = read_task(folder, tasks=tasks, in_container=in_container)
     if task is not None and not in_container:
         problems += [*image_problems(task, images), *layout_problems(task)]
     return task, problems
@@ -110,6 +114,8 @@ def prepared(
     *,
     sandbox: Sandbox | ContainerClient,
     images: Mapping[str, str],
+    tasks: Path | None = None,
+    digest: str = "",
     allow_network: bool = False,
 ) -> Prepared | PreparedImage:
     """Return a task's files, made by the instructions of its Dockerfile, or its image.
@@ -118,25 +124,34 @@ def prepared(
         folder: of the task.
         sandbox: where its commands run.
         images: what base images stand for, where they do not run in containers.
+        tasks: the folder of tasks that the user gave, in which links of the task may lead.
+        digest: that the task must have; "": any.
         allow_network: containers of tasks that ask for it reach the network.
 
     Raises:
-        BadTaskError: it asks for what is not there; each problem with its file and line.
+        BadTaskError: it asks for what is not there, each problem with its file and line; or it has
+            another digest.
         EnvError: an instruction failed.
     """
-    digest = digest_of(folder)
-    key = (str(folder.resolve()), digest, sandbox.name, str(allow_network))
+    found = digest_of(folder, tasks)
+    key = (str(folder.resolve()), found, sandbox.name, str(allow_network))
     with _made.lock:
         lock = _made.locks.setdefault(key, threading.Lock())
     with lock:
-        if key not in _made.by_key:
-            made: Prepared | PreparedImage
+        known, in_container = _made.by_key.get(key), isinstance(sandbox, ContainerClient)
+        task = known.task if known else _sound(folder, images, tasks, in_container=in_container)
+        if digest not in {"", found}:  # before a build, which may send files elsewhere
+            raise BadTaskError(
+                f"{folder} has changed since the row was written. Write the rows again: trinity "
+                f"harbor rows FOLDER FILE"
+            )
+        if known is None:
             if isinstance(sandbox, ContainerClient):
-                made = _image(folder, digest, client=sandbox, allow_network=allow_network)
+                known = _image(task, found, client=sandbox, allow_network=allow_network)
             else:
-                made = _prepare(folder, digest, sandbox=sandbox, images=images)
-            _made.by_key[key] = made
-        return _made.by_key[key]
+                known = _prepare(task, found, sandbox=sandbox)
+            _made.by_key[key] = known
+        return known
 
 
 def forget_prepared() -> None:
@@ -148,8 +163,10 @@ def forget_prepared() -> None:
         folder.cleanup()
 
 
-def _sound(found: tuple[HarborTask | None, list[Problem]]) -> HarborTask:
-    task, problems = found
+def _sound(
+    folder: Path, images: Mapping[str, str], tasks: Path | None, *, in_container: bool
+) -> HarborTask:
+    task, problems = problems_of(folder, images, tasks=tasks, in_container=in_container)
     serious = [str(one) for one in problems if not one.is_note]
     if task is None or serious:
         raise BadTaskError("\n".join(serious))
@@ -157,9 +174,8 @@ def _sound(found: tuple[HarborTask | None, list[Problem]]) -> HarborTask:
 
 
 def _image(
-    folder: Path, digest: str, *, client: ContainerClient, allow_network: bool
+    task: HarborTask, digest: str, *, client: ContainerClient, allow_network: bool
 ) -> PreparedImage:
-    task = _sound(problems_of(folder, {}, in_container=True))
     image = client.image_of(task)
     return PreparedImage(
         task=task,
@@ -171,8 +187,7 @@ def _image(
     )
 
 
-def _prepare(folder: Path, digest: str, *, sandbox: Sandbox, images: Mapping[str, str]) -> Prepared:
-    task = _sound(problems_of(folder, images))
+def _prepare(task: HarborTask, digest: str, *, sandbox: Sandbox) -> Prepared:
     with _made.lock:
         if _made.folder is None:
             _made.folder = tempfile.TemporaryDirectory(

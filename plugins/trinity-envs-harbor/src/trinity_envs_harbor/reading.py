@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from trinity_envs_harbor.dockerfile import Instruction, read_dockerfile
+from trinity_envs_harbor.ignored import pattern_problems
 from trinity_envs_harbor.problems import Problem, line_of
 from trinity_envs_harbor.refusals import notes_of, refusals_of
 from trinity_envs_harbor.task import HarborTask, TaskStep
+from trinity_envs_harbor.task_links import link_problems
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,14 +49,17 @@ _USE = "Write a Dockerfile whose FROM names a base image."
 
 
 def read_task(
-    folder: Path, *, in_container: bool = False
+    folder: Path, *, tasks: Path | None = None, in_container: bool = False
 ) -> tuple[HarborTask | None, list[Problem]]:
     """Return a task, and all that is wrong with it; None: it cannot be read at all.
 
     Args:
         folder: of the task.
+        tasks: the folder of tasks that the user gave, in which links of the task may lead.
         in_container: its Dockerfile is built, and it has the users that it names.
     """
+    if problems := link_problems(folder, tasks):
+        return None, problems
     file = folder / "task.toml"
     if not file.is_file():
         return None, [Problem(file=file, what="there is no task.toml. Give a task's folder.")]
@@ -213,6 +218,7 @@ def _environment(found: _Tables) -> tuple[list[Instruction], str]:
             found.refuse("environment", what)
         return [], image
     build, problems = read_dockerfile(dockerfile)
+    problems += pattern_problems(found.folder / "environment")
     found.problems += [] if found.in_container else problems
     base = next((one.rest for one in build if one.name == "FROM"), "")
     words = [word for word in base.split() if not word.startswith("--")]

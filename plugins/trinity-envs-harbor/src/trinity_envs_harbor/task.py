@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from trinity_envs_harbor.problems import line_of
+from trinity_envs_harbor.task_links import linked_folders, roots_of, stays_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from trinity_envs_harbor.dockerfile import Instruction
 
 __all__ = ["HarborTask", "TaskStep", "digest_of", "task_folders"]
-
-_FOLDERS = ("environment", "tests", "solution", "workdir")
-_LINKED = (*_FOLDERS, *(f"steps/*/{name}" for name in _FOLDERS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,18 +94,24 @@ def task_folders(folder: Path) -> list[Path]:
     return sorted(file.parent for file in folder.rglob("task.toml"))
 
 
-def digest_of(folder: Path) -> str:
+def digest_of(folder: Path, tasks: Path | None = None) -> str:
     """Return what identifies a task: the SHA-256 of its files' names, modes and contents.
 
-    ``tests`` and the like may be links to folders elsewhere.
+    Args:
+        folder: of the task.
+        tasks: the folder of tasks, in which links may lead to shared files: of a link that leads
+            elsewhere, nothing but its own text is read.
     """
-    digest = hashlib.sha256()
-    linked = [one for name in _LINKED for one in folder.glob(name) if one.is_symlink()]
-    for file in sorted(path for one in (folder, *linked) for path in one.rglob("*")):
+    digest, roots = hashlib.sha256(), roots_of(folder, tasks)
+    folders = (folder, *linked_folders(folder, roots))
+    for file in sorted(path for one in folders for path in one.rglob("*")):
+        name = os.fsencode(file.relative_to(folder))  # of any bytes
+        if file.is_symlink() and not stays_in(file, roots):
+            digest.update(name + b"\0link\0" + os.fsencode(file.readlink()))
+            continue
         if not file.is_file():
             continue
         is_program = bool(file.stat().st_mode & 0o100)
-        name = os.fsencode(file.relative_to(folder))  # of any bytes
         digest.update(name + f"\0{is_program}\0".encode())
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()

@@ -92,9 +92,13 @@ class HarborWorkflow(Workflow):
         sandbox = task_sandbox(settings.sandbox)
         images = images_for(folder, settings.images)
         ready = prepared(
-            folder, sandbox=sandbox, images=images, allow_network=settings.allow_network
+            folder,
+            sandbox=sandbox,
+            images=images,
+            tasks=self._tasks(),
+            digest=str(self.task.raw_task.get("digest") or ""),
+            allow_network=settings.allow_network,
         )
-        self._check_digest(ready.digest)
         with opened(ready, sandbox, reward_key=settings.reward_key) as environment:
             self._hold(environment)
             agent = StepAgent(self.model, environment, settings, system=self._system())
@@ -141,13 +145,14 @@ class HarborWorkflow(Workflow):
             )
         return Path(given).expanduser()
 
-    def _check_digest(self, digest: str) -> None:
-        wanted = self.task.raw_task.get("digest")
-        if wanted and wanted != digest:
-            raise BadTaskError(
-                f"{self.task.origin}: {self._folder()} has changed since the row was written. "
-                f"Write the rows again: trinity harbor rows FOLDER FILE"
-            )
+    def _tasks(self) -> Path | None:
+        """Return the folder of tasks that a row names, in which links of the task may lead.
+
+        Without a digest it names none: who wrote the row has not read what the links lead to.
+        """
+        row = self.task.raw_task
+        given = row.get("tasks_dir") if row.get("digest") else None
+        return Path(given).expanduser() if isinstance(given, str) and given else None
 
     def _hold(self, environment: TaskEnvironment | None) -> None:
         with self._lock:
