@@ -329,21 +329,40 @@ def test_what_two_sides_of_one_gpu_cost_each_other_is_said_to_be_left_out(planne
     assert left_out not in planned("--gpus", "2")
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        (["--time", "rollout=3600"], "explorer.max_timeout ends it after 1,800 s"),
-        (["--record", "nowhere"], "--record nowhere: there is no such folder, seen from here"),
-    ],
-)
-def test_times_that_no_run_can_have_are_refused(tmp_path, asked, said) -> None:
+def test_a_record_that_is_not_there_is_refused(tmp_path) -> None:
     (tmp_path / "run.yaml").write_text(YAML)
     words = ["plan", str(tmp_path / "run.yaml"), "--gpus", "8", "--simulate"]
 
-    ended = CliRunner().invoke(app, [*words, "--time", "train=20", *asked])
+    ended = CliRunner().invoke(app, [*words, "--record", "nowhere"])
 
     assert isinstance(ended.exception, ConfigError)
+    said = "--record nowhere: there is no such folder, seen from here"
     assert said in str(ended.exception)
+
+
+@pytest.mark.parametrize(
+    ("times", "said"),
+    [
+        (["rollout=3600"], "not simulated: rollouts take 3,600 s on average, and explorer.max_"),
+        (["rollout=1000", "tool=1000"], "not simulated: rollouts take 2,000 s on average"),
+        # the slowest of a hundred reaches the limit of 1,800 s
+        (["rollout=1000:1800"], "about 1 % of the rollouts reach explorer.max_timeout (1,800 s)"),
+        (["rollout=800:1600", "tool=200"], "about 1 % of the rollouts reach explorer.max_timeout"),
+    ],
+)
+def test_rollouts_that_time_out_are_not_silently_cut(tmp_path, times, said) -> None:
+    """The second stage is simulated all the same, or not for the same reason."""
+    stages = "stages: [{stage_name: a}, {stage_name: b, explorer: {max_timeout: 100000}}]\n"
+    (tmp_path / "run.yaml").write_text(YAML + stages)
+    words = ["plan", str(tmp_path / "run.yaml"), "--gpus", "8", "--simulate", "--steps", "2"]
+    words += [word for time in [*times, "train=20"] for word in ("--time", time)]
+
+    first, second = CliRunner().invoke(app, words).output.split("n/b:\n")
+
+    assert said in first
+    assert ("arrangements" in first) == said.startswith("about")
+    assert "arrangements" in second
+    assert "explorer.max_timeout" not in second
 
 
 def test_a_local_run_goes_in_turns_whatever_its_style(planned) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from trinity.common.config.parts import NamedParts
     from trinity.common.config.problem import Problem
 
+    from trinity_debug.simulated_run import Setup
+
 __all__ = ["Asked", "simulated_stage"]
 
 _OF_SCHEDULE = {  # keys that are simulated: a run with a wrong one may never end
@@ -44,6 +47,7 @@ _OF_SCHEDULE = {  # keys that are simulated: a run with a wrong one may never en
     "synchronizer.trainer_sync_interval",
     "trainer.num_ranks",
 }
+_DRAWS = 10_000  # of rollouts, for the share of those that time out
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +111,13 @@ def simulated_stage(
     gpus = num_gpus(config, machine) if machine.num_gpus else 0
     setup = setup_of(config, simulation, requests=requests, ranks=ranks)
     setup = replace(setup, gpus=gpus, is_local=asked.local, in_turns=config.is_colocated)
-    lines = _left_out(config)
+    mean_s = setup.rollout.mean + setup.tool.mean
+    if mean_s > setup.most_s:
+        return [
+            f"  not simulated: rollouts take {mean_s:,.4g} s on average, and explorer.max_timeout "
+            f"ends them after {setup.most_s:,.4g} s. Set explorer.max_timeout to more"
+        ]
+    lines = [*_left_out(config), *_timed_out(setup)]
     if gpus and shares_gpu(config, machine) and not config.is_colocated and asked.shared == 1.0:
         lines.append(
             "  both sides use one GPU, and each is taken to be as fast as alone, which no GPU is: "
@@ -127,6 +137,19 @@ def _left_out(config: Config) -> list[str]:
     if not given:
         return []
     return [f"  without {' and '.join(given)}: here each group is waited for"]
+
+
+def _timed_out(setup: Setup) -> list[str]:
+    """Return a line where rollouts of the tail would time out, which are cut in a simulation."""
+    dice = random.Random(0)
+    drawn = (setup.rollout.draw(dice) + setup.tool.draw(dice) for _ in range(_DRAWS))
+    percent = 100.0 * sum(seconds > setup.most_s for seconds in drawn) / _DRAWS
+    if percent < 0.5:
+        return []
+    return [
+        f"  about {percent:.0f} % of the rollouts reach explorer.max_timeout ({setup.most_s:,.4g} "
+        f"s): here they end then and are trained, in a run they fail"
+    ]
 
 
 def requests_of_group(config: Config, parts: NamedParts) -> int:
