@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from trinity_tinker import run_states
+from trinity_tinker.kills import Kills
 from trinity_tinker.server import TinkerServer
 
 pytestmark = pytest.mark.filterwarnings(
@@ -16,7 +17,7 @@ TOKENS = [71, 104, 101, 32, 113]
 DATUM = {"tokens": TOKENS[:-1], "target_tokens": TOKENS[1:], "weights": [1.0] * 4}
 MARK = 120
 DEADLY = {**DATUM, "target_tokens": [*TOKENS[1:-1], MARK]}
-KILLED = "the server was killed 3 times while it did this request"
+KILLED = "the server was killed 3 times while executing this request"
 NOT_WHOLE = "The batch is refused up to and including its optim_step"
 
 
@@ -67,7 +68,7 @@ def server(base, tmp_path, make_client, monkeypatch):
 
 @pytest.fixture
 def _kills(monkeypatch):
-    monkeypatch.setattr("trinity_tinker.kills.Kills.note_end", lambda kills: None)
+    monkeypatch.setattr(Kills, "note_end", lambda kills, **how: None)
 
 
 @pytest.mark.usefixtures("_kills")
@@ -84,7 +85,7 @@ def test_a_pass_that_the_server_died_of_three_times_is_given_up_and_all_others_a
 
     told = server.error(deadly)
     assert KILLED in told
-    assert "The passes since the last optim_step are dropped. The rest of their batch" in told
+    assert "The passes since the last optim_step are dropped. The rest of the batch is" in told
     assert NOT_WHOLE in server.client.error(rest)
     assert NOT_WHOLE in server.client.error(step)
     server.client.output(server.client.backward(model, 5, [DATUM]))
@@ -117,6 +118,38 @@ def test_a_pass_before_which_none_was_made_is_given_up_alone(server):
     assert "dropped" not in server.error(deadly)
     server.client.output(server.client.backward(model, 2, [DATUM]))
     server.client.wait(server.client.step(model, 3))
+
+
+@pytest.mark.usefixtures("_kills")
+def test_no_step_is_made_without_a_first_pass_that_is_given_up(server):
+    model = server.client.model(server.client.session())
+    deadly = server.client.backward(model, 1, [DEADLY])
+    rest = server.client.backward(model, 2, [DATUM])
+    step = server.client.step(model, 3)
+    server.start_after_deaths(3)
+
+    told = server.error(deadly)
+    assert KILLED in told
+    assert "The rest of the batch is refused, up to and including its optim_step" in told
+    assert NOT_WHOLE in server.client.error(rest)
+    assert NOT_WHOLE in server.client.error(step)
+    server.client.output(server.client.backward(model, 4, [DATUM]))
+    server.client.wait(server.client.step(model, 5))
+
+
+def test_a_kill_counts_for_what_is_executed_though_the_server_was_told_to_end(server, monkeypatch):
+    whole = Kills.note_end
+
+    def before_a_kill(kills, *, executing=None):
+        if executing is not None:  # the second note, at the end, would follow the kill
+            whole(kills, executing=executing)
+
+    monkeypatch.setattr(Kills, "note_end", before_a_kill)
+    model = server.client.model(server.client.session())
+    deadly = server.client.backward(model, 1, [DEADLY])
+    server.start_after_deaths(3)
+
+    assert KILLED in server.error(deadly)
 
 
 @pytest.mark.usefixtures("_kills")

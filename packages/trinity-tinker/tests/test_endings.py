@@ -68,7 +68,7 @@ def test_a_sample_that_is_sent_while_the_server_ends_is_answered_after_the_next_
     assert len(answer.sequences[0].tokens) == 4 * 1500
 
 
-def test_an_end_that_takes_too_long_and_becomes_a_kill_counts_as_none(
+def test_an_end_that_takes_too_long_and_becomes_a_kill_counts_for_what_is_executed_alone(
     tmp_path, ends_slowly, monkeypatch
 ):
     async def never(sampling, request):
@@ -78,8 +78,16 @@ def test_an_end_that_takes_too_long_and_becomes_a_kill_counts_as_none(
         monkeypatch.setattr(Sampling, "run", never)
         client.sample(sampling, 1, TOKENS)
 
-    query = "SELECT kills FROM requests WHERE kind = 'sample'"
-    with ends_slowly(before), closing(sqlite3.connect(tmp_path / "data/tinker.db")) as journal:
-        found = journal.execute(query).fetchall()  # as a kill in this moment would leave it
+    def kills() -> dict[str, int]:
+        query = "SELECT kind, kills FROM requests WHERE finished IS NULL"
+        with closing(sqlite3.connect(tmp_path / "data/tinker.db")) as journal:
+            return dict(journal.execute(query).fetchall())
 
-    assert found == [(-1,)]  # so that the next start makes it 0
+    with ends_slowly(before):
+        until = time.monotonic() + 30
+        while kills()["sample"] == 0 and time.monotonic() < until:
+            time.sleep(0.01)
+        found = kills()  # as a kill in this moment would leave them
+
+    assert found == {"sample": -1, "forward_backward": 1}  # the next start makes the sample's 0
+    assert kills() == {"sample": -1}

@@ -226,7 +226,7 @@ def test_a_pass_that_kills_the_server_each_time_is_given_up_and_another_run_goes
     for _ in range(3):
         server.wait()
         server.start()
-    with pytest.raises(tinker.RequestFailedError, match="killed 3 times while it did this request"):
+    with pytest.raises(tinker.RequestFailedError, match="killed 3 times while executing this"):
         killing.result(60)
     loss = waiting.result(60).metrics["loss:sum"]
     again = deadly.forward_backward([a_datum(1)], "cross_entropy").result(60)

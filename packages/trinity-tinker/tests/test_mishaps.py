@@ -488,7 +488,7 @@ def test_a_sample_that_two_kills_left_without_an_answer_is_not_begun_again(
     with monkeypatch.context() as without_answers:
         without_answers.setattr(Sampling, "run", never)
         if is_killed:
-            without_answers.setattr(Kills, "note_end", lambda kills: None)
+            without_answers.setattr(Kills, "note_end", lambda kills, **how: None)
         for turn in range(2):
             server = TinkerServer([base], tmp_path / "data", keys=[KEY])
             if not turn:

@@ -1,4 +1,4 @@
-"""Requests that the server may have died of: after a few kills they are not begun again.
+"""Requests that the server may have died of: after a few kills they are not retried.
 
 Those for samples are begun together, so each of them counts each kill. Those of runs are done one
 at a time: each counts when it begins, and one that waits counts none.
@@ -16,12 +16,12 @@ __all__ = ["Kills"]
 _MOST_OF_SAMPLE, _MOST_OF_RUN = 2, 3
 _SAMPLE_KILLED = (
     f"the server was killed {_MOST_OF_SAMPLE} times before this request was answered, so it is not "
-    f"begun again. If memory runs out, ask for fewer samples or a shorter text; else send it again."
+    f"retried. If memory runs out, ask for fewer samples or a shorter text; else send it again."
 )
 _RUN_KILLED = (
-    f"the server was killed {_MOST_OF_RUN} times while it did this request, so it is not begun "
-    f"again. If memory runs out, send fewer or shorter rows at a time, or start the server with a "
-    f"lower --max-tokens."
+    f"the server was killed {_MOST_OF_RUN} times while executing this request, so it is not "
+    f"retried. If memory runs out, send fewer or shorter rows at a time, or start the server with "
+    f"a lower --max-tokens."
 )
 
 
@@ -39,7 +39,7 @@ class Kills:
         """Count at a start that it follows a kill, unless there was an end.
 
         Returns:
-            What is not begun again, and why.
+            What is not retried, and why.
         """
         self._store.write(
             "UPDATE requests SET kills = kills + 1 WHERE finished IS NULL AND kind = 'sample'"
@@ -54,6 +54,14 @@ class Kills:
         """Count that a request of a run begins; a result ends the count."""
         self._store.write("UPDATE requests SET kills = MAX(kills, 0) + 1 WHERE id = ?", request.id)
 
-    def note_end(self) -> None:
-        """Note that the server ends by itself: the next start follows no kill."""
-        self._store.write("UPDATE requests SET kills = -1 WHERE finished IS NULL")
+    def note_end(self, *, executing: Request | None = None) -> None:
+        """Note that the server ends by itself: the next start follows no kill.
+
+        Args:
+            executing: the request that the server still executes. What kills a process for its
+                memory often sends SIGTERM first; a kill before this request is done counts.
+        """
+        self._store.write(
+            "UPDATE requests SET kills = -1 WHERE finished IS NULL AND id IS NOT ?",
+            executing.id if executing is not None else None,
+        )

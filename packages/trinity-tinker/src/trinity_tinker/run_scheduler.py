@@ -53,7 +53,7 @@ class RunScheduler:
         self._next: dict[str, int] = {}
         self._changed: dict[str, float] = {}  # when a run was last sent, or did, something
         self._order: deque[str] = deque()
-        self._doing = ""  # the run whose request is being done
+        self._doing: Request | None = None
         self._jobs: deque[Callable[[], None]] = deque()
         self._news = threading.Condition()
         self._is_closed = False
@@ -86,11 +86,16 @@ class RunScheduler:
             self._jobs.append(job)
             self._news.notify_all()
 
-    def close(self) -> None:
-        """End after the request that is being done."""
+    def stop(self) -> Request | None:
+        """Let no further request begin; return the one that is being done, if one is."""
         with self._news:
             self._is_closed = True
             self._news.notify_all()
+            return self._doing
+
+    def close(self) -> None:
+        """End after the request that is being done."""
+        self.stop()
         self._thread.join()
 
     def _work(self) -> None:
@@ -99,7 +104,7 @@ class RunScheduler:
             with self._news:
                 self._next[request.scope] = request.seq + 1
                 self._changed[request.scope] = time.monotonic()
-                self._doing = ""
+                self._doing = None
 
     def _take(self) -> Request | None:
         """Return the next request, once there is one; None: this is closed."""
@@ -126,7 +131,7 @@ class RunScheduler:
         if not ready:
             return None
         request = self._choose(ready)
-        self._doing = request.scope
+        self._doing = request
         del self._waiting[request.scope][request.seq]
         self._order.remove(request.scope)  # the others come first next time
         self._order.append(request.scope)
@@ -134,7 +139,8 @@ class RunScheduler:
 
     def _missing(self, scope: str) -> int | None:
         waiting = self._waiting.get(scope)
-        if not waiting or scope == self._doing or self._next[scope] in waiting:
+        is_doing = self._doing is not None and self._doing.scope == scope
+        if not waiting or is_doing or self._next[scope] in waiting:
             return None
         return self._next[scope]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["REST_OF_BATCH", "RunStates"]
 
 REST_OF_BATCH = (
-    "The rest of their batch is refused, up to and including its optim_step; send the whole batch "
+    "The rest of the batch is refused, up to and including its optim_step; send the whole batch "
     "again after it."
 )
 
@@ -46,6 +46,14 @@ WHERE scope = ? AND finished IS NOT NULL AND body IS NOT NULL
 _DROPPED = """
 SELECT MAX(json_extract(summary, '$.gradients_dropped_at')) AS seq FROM requests
 WHERE scope = ? AND seq > ? AND seq < ?
+"""
+_DROP_REST = """
+UPDATE requests SET summary = json_set(IFNULL(summary, '{}'), '$.gradients_dropped_at', seq)
+WHERE id = ?
+"""
+_REST = """
+SELECT 1 FROM requests WHERE scope = ? AND seq > ? AND finished IS NULL
+AND kind IN ('forward_backward', 'optim_step') LIMIT 1
 """
 _STEP = """
 SELECT 1 FROM requests WHERE scope = ? AND seq >= ? AND seq < ? AND kind = 'optim_step' LIMIT 1
@@ -122,6 +130,15 @@ class RunStates:
         batch may come after another start.
         """
         return self._store.write(_DROP, before, model) > 0
+
+    def has_rest(self, request: Request) -> bool:
+        """Return whether a client has sent more of the batch of a pass, before it has a result."""
+        is_pass = request.kind == "forward_backward"
+        return is_pass and self._store.row(_REST, request.scope, request.seq) is not None
+
+    def drop_rest(self, request: Request) -> None:
+        """Let the rest of a batch be refused whose first pass has failed."""
+        self._store.write(_DROP_REST, request.id)
 
     def ready(self, request: Request) -> tuple[sqlite3.Row, BaseModel]:
         """Return a run's row and base model; the run is in memory as it was before this request.

@@ -99,7 +99,7 @@ class Service:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._note_end()  # now: who waits for an end only so long kills what takes longer
+        self._note_end(executing=self._scheduler.stop())  # a kill may come before it is done
         await asyncio.to_thread(self._scheduler.close)
         await asyncio.to_thread(self._sampling.close)
         self._note_end()
@@ -228,9 +228,9 @@ class Service:
             await self._sampling.run(request)
         self._note_done(request.id)
 
-    def _note_end(self) -> None:
+    def _note_end(self, *, executing: Request | None = None) -> None:
         try:
-            self._kills.note_end()
+            self._kills.note_end(executing=executing)
         except sqlite3.Error as error:
             logger.warning("the next start takes this end for a kill: %s", error)
 

@@ -88,14 +88,19 @@ class Training:
         return result
 
     def give_up(self, request: Request, why: str) -> None:
-        """Fail a request that is not begun again, with the passes of its batch; before any other.
+        """Fail a request that is not retried, with the passes of its batch; before any other.
 
         It may be these passes, made again for it, that cannot be done.
         """
         with self._store.writing():
+            has_rest = self.states.has_rest(request)
             if self.states.drop_batch(request.scope, before=request.seq):
                 why += f" The passes since the last optim_step are dropped. {REST_OF_BATCH}"
+            elif has_rest:
+                why += f" {REST_OF_BATCH}"
             self._fail(request, refusal_result(why, category="server"))
+            if has_rest:
+                self.states.drop_rest(request)
 
     def drop_gradients(self, model: str) -> None:
         """Forget the passes since the last step of a run."""
