@@ -26,6 +26,7 @@ SETTINGS = {
     "bfloat16": {"precision": "bfloat16"},
     "bfloat16, recomputed": {"precision": "bfloat16", "gradient_checkpointing": True},
     "LoRA, bfloat16": {"precision": "bfloat16"},
+    "bfloat16, offloaded": {"precision": "bfloat16", "offload_policy": True},
 }
 
 
@@ -71,6 +72,7 @@ def _measured(path: Path, name: str) -> dict[str, float]:
         strategy=settings.get("trainer_strategy", "fsdp2"),
         precision=settings.get("precision", "float32"),
         recomputes=settings.get("gradient_checkpointing", False),
+        offload_policy=settings.get("offload_policy", False),
     )
     made.close()
     return {

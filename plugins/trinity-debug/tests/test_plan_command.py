@@ -127,3 +127,15 @@ def test_a_machine_that_there_cannot_be_is_refused_as_wrong_usage(tmp_path, word
 
     assert ended.exit_code == 2
     assert "Invalid value for" in ended.output
+
+
+@pytest.mark.parametrize("key", ["param_offload", "optimizer_offload", "offload_policy"])
+def test_a_run_that_does_not_fit_ends_with_one_whatever_is_offloaded(tmp_path, key) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(YAML.replace("explore", "both").replace("MODEL", "qwen2.5-7b"))
+    words = ["plan", str(file), "--gpus", "1", "--set", f"trainer.{key}=true"]
+
+    ended = CliRunner().invoke(app, words)
+
+    assert ended.exit_code == 1
+    assert "a train step needs" in ended.output

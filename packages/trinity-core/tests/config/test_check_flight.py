@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from trinity.common.config import load_config
+from trinity.common.config import check, load_config, resolve
 from trinity.errors import ConfigError
 
 
@@ -35,6 +35,15 @@ def test_what_groups_in_flight_cannot_go_with_is_refused(
 
     with pytest.raises(ConfigError, match=message):
         config.check_and_update()
+
+
+def test_an_offset_that_is_refused_is_not_noted_as_ignored_too(builtin_only, a_run, cpu) -> None:
+    config = load_config(a_run())
+    config.synchronizer.sync_style, config.synchronizer.sync_offset = "fully_async", 2
+
+    found = [one.severity for one in check(resolve(config, cpu), cpu) if "sync_offset" in one.path]
+
+    assert found == ["error"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def experiences(
     Hugging Face's datasets reads both files: load_dataset("json", data_files=...), or "parquet".
     """
     from trinity.runtime.record.run_text import RunText
-    from trinity.runtime.record.sample_files import samples_of
+
+    from trinity_lab.samples_of_task import samples_of
 
     directory, places = _found(run_dir)
     chosen = [place for place in places if step is None or place.head.step == step]

@@ -175,8 +175,8 @@ def colocated_lines(
     share, words = config.explorer.rollout_model.gpu_memory_utilization, "colocated"
     if not config.is_colocated:
         plan = replace(plan, num_ranks=num_gpus)
-        if may_shard and plan.critic is None and plan.is_large(gpu_bytes):
-            plan = replace(plan, strategy="fsdp2")
+        if may_shard:
+            plan = replace(plan, strategy=plan.default_strategy(gpu_bytes))
         share, words = max(0.0, usable(gpu_bytes) - plan.at_rest) / gpu_bytes, "mode colocate would"
         words += f" have {num_gpus} ranks and engines"
     awake = plan.at_rest + share * gpu_bytes

@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from trinity.common.models.recorded_calls import REPLY_NAMES
-from trinity.errors import ConfigError
-from trinity.runtime.record.sample_files import places_of, samples_of
+from trinity.errors import ConfigError, DataError
+from trinity.runtime.record.sample_files import places_of, read_rows, read_step
 
 from trinity_debug.difference import reward_of
 from trinity_debug.environments import RecordedAnswers, answers_of
@@ -76,6 +76,22 @@ class RecordedRollout:
         )
 
 
+def _of_batch(directory: Path, batch: str) -> Iterator[Sample]:
+    """Give the samples of each step that has some of a batch; of others no array is read.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    for place in places_of(directory):
+        try:
+            if any(row["eid"].startswith(f"{batch}/") for row in read_rows(place)):
+                yield from read_step(place)
+        except DataError as error:
+            raise DataError(
+                f"{place.path}: {error} Put the file back from a copy; its other steps can be read."
+            ) from error
+
+
 def recorded_run(place: Path, *, end_tokens: Collection[int]) -> RecordedRollout:
     """Return a try of a task.
 
@@ -92,11 +108,10 @@ def recorded_run(place: Path, *, end_tokens: Collection[int]) -> RecordedRollout
     batch, task, *rest = eid.split("/")
     wanted = [batch, _task_of(task), *rest]
     once: dict[str, Sample] = {}  # where it was trained in several steps: the first
-    for step in samples_of(places_of(directory), task=batch):
-        for one in step:
-            own = one.eid.split("/")
-            if [own[0], _task_of(own[1]), *own[2:]][: len(wanted)] == wanted:
-                once.setdefault(one.eid, one)
+    for one in _of_batch(directory, batch):
+        own = one.eid.split("/")
+        if [own[0], _task_of(own[1]), *own[2:]][: len(wanted)] == wanted:
+            once.setdefault(one.eid, one)
     found = list(once.values())
     if not found:
         raise ConfigError(

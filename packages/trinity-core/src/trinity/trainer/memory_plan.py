@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trinity.common.config.memory import ModelShape, TrainerMemory
+from trinity.common.config.memory import SAME_NAMES, ModelShape, TrainerMemory
 from trinity.common.out_of_memory import out_of_memory
 
 if TYPE_CHECKING:
@@ -49,12 +49,11 @@ class MemoryPlan:
             shape=shape,
             strategy=config.trainer_strategy,
             num_ranks=num_ranks,
-            fsdp_size=config.fsdp_size,
-            precision=config.precision,
             recomputes=config.gradient_checkpointing,
             has_reference=has_reference,
             adapters=sum(trained) if len(trained) < len(parameters) else 0,
             critic=critic and ModelShape.of(critic.to_dict()),
+            **{name: getattr(config, name) for name in SAME_NAMES},
         )
 
     def explained(self, error: torch.OutOfMemoryError, *, phase: str) -> ModelError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import combinations, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trinity.common.config.memory import adapter_parameters, engine_bytes, usable
+from trinity.common.config.check_algorithm import has_reference
+from trinity.common.config.memory import OFFLOADS, adapter_parameters, engine_bytes, usable
 from trinity.common.config.resolve_gpus import (
     are_enough,
     left_of_gpu,
@@ -21,7 +22,7 @@ from trinity.common.config.resolve_gpus import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from trinity.common.config.config import Config
     from trinity.common.config.machine import Machine
@@ -31,14 +32,22 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 _RANK = 32  # of the adapters that are named as a way out
-_WIDTHS = (2, 4, 8, 16, 32)  # GPUs of an engine, which divide heads and keys of most models
-_KEYS = {  # what of the plan a key changes -> the key, and what it costs
-    "precision": ("trainer.precision: bfloat16", "rounded products"),
-    "recomputes": ("trainer.gradient_checkpointing: true", "a third more time for a step"),
-    "is_sharded": ("trainer.trainer_strategy: fsdp2", "weights are gathered in each pass"),
-    "adapters": (f"model.lora_configs: [{{lora_rank: {_RANK}}}]", "adapters alone are trained"),
-    "num_ranks": ("explorer.rollout_model.engine_num: 1", "slower rollouts"),
-}
+_WIDTHS = (2, 4, 8, 16, 32)  # GPUs of an engine or a row, which divide heads of most models
+_FEWEST = 512  # tokens of a row that anybody would train on
+_ULYSSES, _TOKENS = "trainer.ulysses_sequence_parallel_size", "trainer.max_token_len_per_gpu"
+_ONE_ENGINE = "explorer.rollout_model.engine_num: 1"
+_LORA = f"model.lora_configs: [{{lora_rank: {_RANK}}}]"
+_STRATEGY = "trainer.trainer_strategy"
+_CRITIC = "model.critic_model_path"
+_GRPO = "algorithm.algorithm_type: grpo and algorithm.repeat_times: 2"
+
+
+class _Way(NamedTuple):
+    """A key, its cost, and the fields of the plan that it sets; ``rows``: ranks that share one."""
+
+    key: str
+    cost: str
+    fields: Mapping[str, Any]  # Any: of all types
 
 
 def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iterator[Problem]:
@@ -51,8 +60,7 @@ def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iter
     room = trainer_capacity(config, machine, plan)
     tokens = config.trainer.max_token_len_per_gpu or 0
     peak = plan.peak(tokens)
-    offloads = config.trainer.offload_policy or config.trainer.param_offload
-    if peak <= room or offloads or config.trainer.optimizer_offload:
+    if peak <= room:
         return
     what = (
         f"has {plan.shape.parameters / 1e9:.1f} billion parameters: a train step needs "
@@ -60,11 +68,20 @@ def memory_problems(config: Config, machine: Machine, parts: NamedParts) -> Iter
         f"GPU{'s'[: plan.num_ranks > 1]} (computed), and "
         f"{room / 1e9:.0f} GB of {machine.gpu_bytes / 1e9:.0f} GB can be used."
     )
-    fitting = list(islice(_fitting(config, machine, plan, room), _SHOWN))
-    fitting += _over_ray(config, machine, plan)
-    remedy = "No change of a single key makes it fit; use more GPUs, or a smaller model."
-    if fitting:
-        remedy = f"What makes it fit, the cheapest first: {'; '.join(fitting)}."
+    ways = _ways(config, machine, plan, parts)
+    fitting = list(islice(_fitting(config, machine, plan, ways), _SHOWN))
+    fitting += islice(_fitting(config, machine, plan, _over_ray(config, machine)), 1)
+    remedy = f"What makes it fit, the cheapest first: {'; '.join(fitting)}."
+    if not fitting:
+        ranks = [2**n for n in range(11) if 2**n > plan.num_ranks]
+        more = [_Way(f"trainer.num_ranks: {n}", "more GPUs", {"num_ranks": n}) for n in ranks]
+        row = plan.most_tokens(room) * config.trainer.ulysses_sequence_parallel_size
+        shorter = [f"rows of at most {row:,} tokens"] if row >= _FEWEST else []
+        larger = islice(_fitting(config, machine, plan, more + ways), 1)
+        beyond = [*larger, *shorter, "a smaller model"]
+        remedy = f"No key makes it fit these GPUs. Use {', or '.join(beyond)}."
+    if plan.critic:
+        what += " Each rank holds all of policy and critic, so more GPUs alone do not help."
     yield config.source.problem("model.model_path", what, remedy)
 
 
@@ -100,79 +117,90 @@ def _that_spreads(parts: NamedParts) -> str:
     return found[0] if found else "an engine_type that provides 'tensor_parallel'"
 
 
-def _over_ray(config: Config, machine: Machine, plan: TrainerMemory) -> list[str]:
-    """Return how it fits without ``--local``, by the defaults there, or with one engine there."""
-    if sum(machine.gpus_over_ray) < 2 or machine.gpu_bytes is None:
+def _over_ray(config: Config, machine: Machine) -> list[_Way]:
+    """Return what ``--local`` is in the way of: the defaults over Ray, or one engine there."""
+    if sum(machine.gpus_over_ray) < 2:
         return []
-    room = usable(machine.gpu_bytes)
     config, machine = with_all_gpus(config, machine)
-    is_asked = plan.critic or config.source.where("trainer.trainer_strategy")
-    other = plan if is_asked else replace(plan, strategy="fsdp2")
-    is_cut = bool(config.source.where("trainer.max_token_len_per_gpu"))
-    tokens = (config.trainer.max_token_len_per_gpu or 0) if is_cut else longest_row(config)
-    engine, size = config.explorer.rollout_model, config.trainer.ulysses_sequence_parallel_size
-    for engines, key in ((engine.engine_num, ""), (1, f" and {_KEYS['num_ranks'][0]}")):
-        engine.engine_num = engines
-        ranks = num_ranks(config, machine)
-        if ranks % size == 0 and replace(other, num_ranks=ranks).peak(tokens) <= room:
-            return [f"run over Ray, without --local{key}"]
-    return []
+    engine, ways = config.explorer.rollout_model, []
+    for num, more in ((engine.engine_num, ""), (1, f" and {_ONE_ENGINE}")):
+        engine.engine_num = num
+        ranks = {"num_ranks": num_ranks(config, machine)}
+        ways.append(_Way(f"run over Ray, without --local{more}", "", ranks))
+    return ways
+
 
 
 def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Iterator[Problem]:
     share = config.explorer.rollout_model.gpu_memory_utilization
     left = left_of_gpu(config, machine, plan)
     path = "explorer.rollout_model.gpu_memory_utilization"
-    if shares_gpu(config, machine) and config.source.where(path) and share > left > 0:
+    is_asked, is_more = bool(config.source.where(path)), share > left + 0.005 and left > 0
+    if shares_gpu(config, machine) and is_more and (is_asked or config.is_colocated):
         what = f"is {share:g}, but the trainer uses the same GPU and leaves {left:.2f} of it."
-        yield config.source.problem(path, what, "Leave it out: the part is then computed.")
+        remedy = "Leave it out: the part is then computed." if is_asked else "Use mode: both."
+        yield config.source.problem(path, what, remedy)
 
 
-def _fitting(config: Config, machine: Machine, plan: TrainerMemory, room: float) -> Iterator[str]:
+def _ways(config: Config, machine: Machine, plan: TrainerMemory, parts: NamedParts) -> list[_Way]:
+    """Return the keys that change the plan, the cheapest first."""
+    trainer, critic, heads = config.trainer, plan.critic, machine.model_num_heads or 0
+    sizes = [n for n in _WIDTHS if trainer.ulysses_sequence_parallel_size == 1 and heads % n == 0]
+    without = config.algorithm.model_copy(update={"kl_loss_fn": "none"})
+    is_read = has_reference(config.model_copy(update={"algorithm": without}), parts)
+    lora = plan.adapters or adapter_parameters(plan.shape, _RANK)
+    ranks = max(plan.num_ranks, ranks_beside(config, machine, engines=1))
+    ranks = plan.num_ranks if config.mode == "train" or trainer.num_ranks else ranks
+    half = "bfloat16" if machine.has_bf16 else plan.precision
+    ways = [
+        _Way("trainer.precision: bfloat16", "rounded products", {"precision": half}),
+        _Way("trainer.gradient_checkpointing: true", "a third more time", {"recomputes": True}),
+        _Way(f"{_STRATEGY}: fsdp2", "weights are gathered", {"strategy": "fsdp2"}),
+        *(_Way(f"{_ULYSSES}: {n}", "rows are shared", {"rows": n}) for n in sizes),
+        _Way("trainer.offload_policy: true", "weights in CPU memory", {"offload_policy": True}),
+        _Way("trainer.optimizer_offload: true", "slower updates", {"optimizer_offload": True}),
+        _Way(_ONE_ENGINE, "slower rollouts", {"num_ranks": ranks}),
+        _Way("algorithm.kl_loss_fn: none", "no KL term", {"has_reference": is_read}),
+        _Way(_LORA, "adapters alone are trained", {"adapters": lora}),
+    ]
+    if critic:
+        for layers in (critic.num_layers // part for part in (2, 4, 8)):
+            size = critic.root + (critic.parameters - critic.root) * layers // critic.num_layers
+            smaller = replace(critic, num_layers=layers, parameters=size)
+            key = f"{_CRITIC}: at most {size // 10**8 / 10} billion parameters"
+            ways.append(_Way(key, "a smaller critic", {"critic": smaller}))
+        if not config.source.where("algorithm.advantage_fn"):
+            ways.append(_Way(_GRPO, "no critic", {"critic": None, "has_reference": True}))
+    return [one for one in ways if any(getattr(plan, n, 1) != v for n, v in one.fields.items())]
+
+
+def _fitting(
+    config: Config, machine: Machine, plan: TrainerMemory, ways: list[_Way]
+) -> Iterator[str]:
     """Yield keys that make it fit, with what they cost; none beside those that are enough."""
-    tokens = config.trainer.max_token_len_per_gpu or 0
-    longest = longest_row(config)
+    assert machine.gpu_bytes is not None
+    here, there = trainer_capacity(config, machine, plan), usable(machine.gpu_bytes)
+    tokens, is_cut = config.trainer.max_token_len_per_gpu or 0, config.source.where(_TOKENS)
+    is_asked, asked = config.source.where(_STRATEGY), config.trainer.ulysses_sequence_parallel_size
     found: list[set[str]] = []
-    for other in _others(config, machine, plan):
-        fewer = min(tokens, max(longest, other.most_tokens(room)))
-        keys = [
-            key
-            for name, key in _KEYS.items()
-            if getattr(other, name) not in {False, getattr(plan, name)}
-        ]
-        if fewer < tokens:
-            keys.append((f"trainer.max_token_len_per_gpu: {fewer}", "more micro-batches"))
-        costs = [cost for _, cost in keys]
-        if other.peak(fewer) <= room and not any(one <= set(costs) for one in found):
+    sets = [one for num in range(4) for one in combinations(ways, num)]
+    for chosen in sorted(sets, key=lambda one: [ways.index(way) for way in reversed(one)]):
+        fields = {name: value for way in chosen for name, value in way.fields.items()}
+        rows, kept = fields.pop("rows", asked), plan.offloads | fields.keys() & set(OFFLOADS)
+        other, room = replace(plan, **fields), there if "num_ranks" in fields else here
+        if "strategy" not in fields and not is_asked:
+            other = replace(other, strategy=other.default_strategy(machine.gpu_bytes))
+        row = math.ceil(longest_row(config) * asked / rows)
+        is_whole = rows > 1 and (other.adapters or other.critic or other.num_ranks % rows)
+        if is_whole or not kept <= other.offloads or (other.critic and other.is_sharded):
+            continue  # no ranks can be such
+        if other.peak(min(row, tokens) if is_cut else row) > room:
+            continue
+        keys, costs = [way.key for way in chosen], [way.cost for way in chosen]
+        if is_cut and other.peak(tokens) > room:
+            keys.append(f"{_TOKENS}: {other.most_tokens(room)}")
+            costs.append("more micro-batches")
+        if keys and not any(one <= set(costs) for one in found):
             found.append(set(costs))
-            yield f"{' and '.join(words for words, _ in keys)} ({', '.join(costs)})"
-
-
-def _others(config: Config, machine: Machine, plan: TrainerMemory) -> list[TrainerMemory]:
-    """Return how else the trainer could hold the model, the cheapest first."""
-    half = replace(plan, precision="bfloat16") if machine.has_bf16 else plan
-    recomputed = [replace(one, recomputes=True) for one in (plan, half)]
-    others = [plan, half, *recomputed]
-    if plan.critic:  # which nothing shards
-        return others
-    strategy = "fsdp2" if plan.strategy == "ddp" else plan.strategy
-    sharded = [replace(one, strategy=strategy) for one in recomputed]
-    others += sharded if plan.num_ranks > 1 else []
-    size = config.trainer.ulysses_sequence_parallel_size
-    if not plan.adapters and size == 1:  # ranks that share rows train no adapters
-        others += [_adapted(one, plan, config, machine) for one in others]
-    ranks = ranks_beside(config, machine, engines=1)
-    is_free = config.mode != "train" and not config.trainer.num_ranks
-    if ranks > plan.num_ranks and is_free and ranks % size == 0:
-        others += [replace(one, num_ranks=ranks) for one in sharded]
-    return others
-
-
-def _adapted(
-    one: TrainerMemory, plan: TrainerMemory, config: Config, machine: Machine
-) -> TrainerMemory:
-    """Return the same with adapters, sharded as asked or by the default that they bring about."""
-    lora = replace(one, adapters=adapter_parameters(plan.shape, _RANK))
-    is_asked = config.source.where("trainer.trainer_strategy") or one.strategy != plan.strategy
-    is_large = machine.gpu_bytes is None or lora.is_large(machine.gpu_bytes)
-    return lora if is_asked or is_large else replace(lora, strategy="ddp")
+            cost = f" ({', '.join(costs)})" if costs[0] else ""
+            yield f"{' and '.join(keys)}{cost}"

@@ -131,7 +131,7 @@ def _colocation_problems(config: Config) -> list[Problem]:
 def _interval_problems(config: Config) -> list[Problem]:
     sync, policy = config.synchronizer, policy_of(config)
     problems = []
-    if not policy.in_rounds and sync.sync_offset:
+    if not (policy.in_rounds or policy.in_groups) and sync.sync_offset:  # groups: a problem
         where = "by standalone runs" if config.is_standalone else f"with sync_style {policy.style}"
         message = f"is ignored {where}; only sync_style fixed reads it."
         where = "synchronizer.sync_offset"

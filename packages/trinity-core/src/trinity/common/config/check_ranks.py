@@ -50,13 +50,11 @@ def _of_sequences(config: Config, machine: Machine, parts: NamedParts) -> Iterat
     size, ranks = config.trainer.ulysses_sequence_parallel_size, config.trainer.num_ranks
     if size == 1:
         return
-    if ranks % size:
-        message = f"is {size}, which does not divide trainer.num_ranks {ranks}."
-        yield problem_at(config, _ULYSSES, f"{message} Use one that does.")
-    heads = machine.model_num_heads
-    if heads is not None and heads % size:
-        message = f"is {size}, which does not divide the model's {heads} attention heads."
-        yield problem_at(config, _ULYSSES, f"{message} Use one that does.")
+    heads = machine.model_num_heads or 0
+    divided = {f"trainer.num_ranks {ranks}": ranks, f"the model's {heads} attention heads": heads}
+    for what in (words for words, number in divided.items() if number % size):
+        message = f"is {size}, which does not divide {what}. Use one that does."
+        yield problem_at(config, _ULYSSES, message)
     beside = trained_beside(config, parts)
     if beside:
         message = f"is {size}, but {' and '.join(beside)} cannot use sequence parallelism."
@@ -65,17 +63,14 @@ def _of_sequences(config: Config, machine: Machine, parts: NamedParts) -> Iterat
 
 def _of_offloads(config: Config) -> Iterator[Problem]:
     """Yield what offloads in the way of the other strategy."""
-    trainer = config.trainer
-    if trainer.trainer_strategy in {"fsdp", "fsdp2"}:
-        for name in _OFFLOADS:
-            if getattr(trainer, name):
-                message = (
-                    f"needs an unsharded model, but trainer_strategy is {trainer.trainer_strategy}"
-                )
-                remedy = "Leave it out, and set trainer.offload_policy: true."
-                yield problem_at(config, f"trainer.{name}", f"{message}. {remedy}")
+    trainer, strategy = config.trainer, config.trainer.trainer_strategy
+    if strategy in {"fsdp", "fsdp2"}:
+        for name in (one for one in _OFFLOADS if getattr(trainer, one)):
+            message = f"needs an unsharded model, but trainer_strategy is {strategy}"
+            remedy = "Leave it out, and set trainer.offload_policy: true."
+            yield problem_at(config, f"trainer.{name}", f"{message}. {remedy}")
     elif trainer.offload_policy:
-        message = f"needs trainer_strategy fsdp2, but it is {trainer.trainer_strategy}"
+        message = f"needs trainer_strategy fsdp2, but it is {strategy}"
         remedy = "Set trainer.trainer_strategy: fsdp2, or leave it out and set "
         remedy += "trainer.param_offload and trainer.optimizer_offload: true."
         yield problem_at(config, "trainer.offload_policy", f"{message}. {remedy}")

@@ -76,9 +76,8 @@ def _guesses(left_out: Collection[str]) -> set[str]:
     if _is_about("mode", left_out):
         return {"mode", "algorithm", "numbers"}
     guesses = {"algorithm", "numbers"} if _is_about("algorithm", left_out) else set()
-    return guesses | (
-        {"numbers"} if any(is_number_at(Config, path) for path in left_out) else set()
-    )
+    has_number = any(is_number_at(Config, path) for path in left_out)
+    return guesses | ({"numbers"} if has_number else set())
 
 
 def _is_about(path: str, left_out: Collection[str]) -> bool:

@@ -22,6 +22,10 @@ nothing rounded; gathered are weights alone, twice a layer's and R.
 A critic is a model of its own without an output layer: 12 P at rest. Its step comes before the
 policy's: it has gradients and layers as above, and no logits. The peak is that of either step.
 
+``param_offload`` takes weights away between steps, ``optimizer_offload`` the 8 P of states but in
+the update, which has gradients and nothing of a pass; ``offload_policy`` (fsdp2) all but adapters,
+what is gathered and activations.
+
 Left out, and reserved as a part of each GPU: CUDA's context, NCCL's buffers, fragmentation.
 """
 
@@ -53,6 +57,8 @@ _IF_GIVEN = (
     *("head_dim", "num_key_value_heads", *_EXPERTS, "num_experts_per_tok", "n_shared_experts"),
     *("moe_intermediate_size", "shared_expert_intermediate_size", "first_k_dense_replace"),
 )
+OFFLOADS = ("param_offload", "optimizer_offload", "offload_policy")
+SAME_NAMES = ("fsdp_size", "precision", *OFFLOADS)  # in ``trainer`` and in TrainerMemory
 #: model types with one matrix for both, which their config.json does not say
 _TIED = ("cohere", "ernie4_5", "gemma", "lfm2", "smollm3", "starcoder2")
 #: latent attention, and experts in some layers alone: whoever sets them is not planned
@@ -190,57 +196,78 @@ class TrainerMemory:
     has_reference: bool = False
     adapters: int = 0  # parameters of LoRA's, which alone are trained; 0: all of the model are
     critic: ModelShape | None = None  # of a critic, all of which is trained
+    param_offload: bool = False
+    optimizer_offload: bool = False
+    offload_policy: bool = False
+
+    @property
+    def offloads(self) -> set[str]:
+        """Return those of ``OFFLOADS`` that move something: the last where ranks share weights."""
+        known = OFFLOADS[2:] if self.is_sharded else OFFLOADS[:2]
+        return {name for name in known if getattr(self, name)}
 
     @property
     def at_rest(self) -> float:
         """Return the bytes between steps: weights, two Adam states, the reference model."""
-        p, frozen = self.shape.parameters, 2 if self.precision == "bfloat16" else 4
-        model = (frozen if self.adapters else 12 + frozen * self.has_reference) * p
-        critic = self._critic.at_rest if self._critic else 0
-        return model / self.num_shards + 12 * self.adapters + critic
+        return self._held(self.offloads)
+
+    @property
+    def in_passes(self) -> float:
+        """Return how many of these are there while a step's gradients are computed."""
+        return self._held(self.offloads - {"param_offload"})
+
+    def _held(self, offloads: set[str]) -> float:
+        has_weights = "param_offload" not in offloads
+        trained = 4 * has_weights + 8 * ("optimizer_offload" not in offloads)
+        frozen = has_weights * (2 if self.precision == "bfloat16" else 4)
+        frozen *= bool(self.adapters) or self.has_reference  # one copy is both
+        model = (frozen + (0 if self.adapters else trained)) * self.shape.parameters
+        model *= "offload_policy" not in offloads
+        critic = self._critic._held(offloads) if self._critic else 0
+        return model / self.num_shards + trained * self.adapters + critic
 
     @property
     def state(self) -> float:
         """Return the bytes of weights, gradients and optimizer states, of all ranks together."""
         whole = replace(self, strategy="ddp", has_reference=False, critic=None)
-        return whole.at_rest + 4 * (self.adapters or self.shape.parameters)
+        return whole._held(set()) + 4 * (self.adapters or self.shape.parameters)
 
-    def is_large(self, gpu_bytes: int) -> bool:
-        """Return whether four copies do not fit into a GPU, so that ranks had better share one."""
-        return 4 * self.state > gpu_bytes
+    def default_strategy(self, gpu_bytes: int) -> str:
+        """Return fsdp2 where ranks had better share: four copies do not fit into a GPU."""
+        can_share = self.num_ranks > 1 and self.critic is None
+        return "fsdp2" if can_share and 4 * self.state > gpu_bytes else "ddp"
 
     def peak(self, tokens: int, *, scored: int | None = None) -> float:
         """Return the bytes at the peak of a step with micro-batches of so many tokens.
 
-        Args:
-            tokens: of the micro-batch.
-            scored: those of them that a loss reads, as of responses; None: all.
+        ``scored`` of them are those that a loss reads, as of responses; None: all.
         """
         if self._critic:
             policy = replace(self, critic=None)
-            of_policy = policy.peak(tokens, scored=scored) + self._critic.at_rest
-            return max(of_policy, policy.at_rest + self._critic.peak(tokens, scored=0))
+            of_policy = policy.peak(tokens, scored=scored) + self._critic.in_passes
+            return max(of_policy, policy.in_passes + self._critic.peak(tokens, scored=0))
         shape, is_rounded = self.shape, self.precision == "bfloat16"
-        layers, num = shape.parameters - shape.root, shape.num_layers
+        layers, num, offloads = shape.parameters - shape.root, shape.num_layers, self.offloads
         gradients, rounded, gathered = 4.0 * shape.parameters, 2.0 * shape.parameters, 0.0
         if self.is_sharded:
-            gradients, rounded = gradients / self.num_shards, 0.0
+            gradients, rounded = 0.0 if offloads else gradients / self.num_shards, 0.0
             root, layer = (4.0, 8.0) if is_rounded else (8.0, 12.0)
             gathered = root * shape.root + layer * layers / num
             if self.adapters:  # no gradients of it
                 gathered = root / 2 * (shape.root + 2 * layers / num)
         if self.adapters:
             gradients, rounded = 4.0 * self.adapters, 0.0
-        numbers = (tokens if scored is None else scored) * shape.vocab
-        logits = 14.0 * min(_LOGITS_AT_ONCE, numbers)
+        logits = 14.0 * min(_LOGITS_AT_ONCE, (tokens if scored is None else scored) * shape.vocab)
         layer = tokens * (32 * shape.hidden + 16 * shape.mlp) * (_OF_BFLOAT16 if is_rounded else 1)
         if self.recomputes:  # logits are gone before the gradients are all there
             kept = tokens * num * _RECOMPUTED * shape.hidden
-            return self.at_rest + gathered + kept + max(logits, gradients + layer)
-        if self.is_sharded and is_rounded:  # activations go while gradients come
-            return self.at_rest + gathered + num * layer + max(logits, gradients)
-        held = gathered + gradients + (rounded if is_rounded else 0.0)
-        return self.at_rest + held + num * layer + logits
+            held = kept + max(logits, gradients + layer)
+        elif self.is_sharded and is_rounded:  # activations go while gradients come
+            held = num * layer + max(logits, gradients)
+        else:
+            held = gradients + (rounded if is_rounded else 0.0) + num * layer + logits
+        update = self._held(offloads & {"offload_policy"}) + gradients
+        return max(self.in_passes + gathered + held, update)
 
     def most_tokens(self, room: float) -> int:
         """Return the largest micro-batch whose peak is within ``room`` bytes; 0: none is."""
@@ -254,7 +281,8 @@ class TrainerMemory:
         embedding = self.critic.vocab * self.critic.hidden
         body = self.critic.parameters - self.critic.root + embedding  # it has no output layer
         shape = replace(self.critic, parameters=body, root=embedding)
-        return TrainerMemory(shape=shape, precision=self.precision, recomputes=self.recomputes)
+        alone = replace(self, strategy="ddp", has_reference=False, adapters=0)
+        return replace(alone, shape=shape, critic=None)
 
     @property
     def is_sharded(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from trinity.common.config.check_algorithm import has_reference
 from trinity.common.config.check_ranks import trained_beside
 from trinity.common.config.memory import (
+    SAME_NAMES,
     TrainerMemory,
     adapter_parameters,
     cache_tokens,
@@ -84,7 +85,7 @@ def resolve_memory(work: Resolution) -> None:
     plan = trainer_memory(config, machine, work.parts)
     if plan is None or machine.gpu_bytes is None:
         return
-    if plan.num_ranks > 1 and plan.is_large(machine.gpu_bytes) and plan.critic is None:
+    if plan.default_strategy(machine.gpu_bytes) == "fsdp2":
         reason = f"weights, gradients and optimizer states are {_gb(plan.state)}"
         work.default("trainer.trainer_strategy", "fsdp2", origin=reason)
         plan = replace(plan, strategy=config.trainer.trainer_strategy)
@@ -143,12 +144,11 @@ def trainer_memory(config: Config, machine: Machine, parts: NamedParts) -> Train
         shape=machine.model,
         strategy=trainer.trainer_strategy,
         num_ranks=num_ranks(config, machine),
-        fsdp_size=trainer.fsdp_size,
-        precision=trainer.precision,
         recomputes=trainer.gradient_checkpointing,
         has_reference=has_reference(config, parts),
         adapters=sum(adapter_parameters(machine.model, one.lora_rank) for one in lora or ()),
         critic=critic,
+        **{name: getattr(trainer, name) for name in SAME_NAMES},
     )
 
 
@@ -260,6 +260,7 @@ def plan_lines(config: Config, machine: Machine, parts: NamedParts) -> list[str]
     tokens = config.trainer.max_token_len_per_gpu or 0
     lora = f"LoRA with {plan.adapters / 1e6:.1f} million parameters, " if plan.adapters else ""
     how = f"{lora}{plan.strategy}, {plan.precision}{', recomputing' if plan.recomputes else ''}"
+    how += "".join(f", {name}" for name in sorted(plan.offloads))
     how += ", with a critic" if plan.critic else ""
     lines = [
         f"trainer on {_gpus(plan.num_ranks)} ({how}): {_gb(plan.at_rest)} at rest, "

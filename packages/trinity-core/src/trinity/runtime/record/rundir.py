@@ -151,9 +151,8 @@ def with_stages(directory: Path) -> list[Path]:
         return [directory]
     found = [one for one in directory.glob("*/run.json") if b'"stage": ""' not in one.read_bytes()]
     configs = [one for path in found if (one := path.with_name("config.yaml")).exists()]
-    return [one.parent for one in sorted(configs, key=lambda one: one.stat().st_mtime)] or [
-        directory
-    ]
+    stages = [one.parent for one in sorted(configs, key=lambda one: one.stat().st_mtime)]
+    return stages or [directory]
 
 
 def run_directory(

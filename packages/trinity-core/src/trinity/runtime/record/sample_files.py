@@ -28,7 +28,7 @@ from trinity.errors import DataError
 from trinity.runtime.record.samples import FORMAT, MAGIC, part_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -139,15 +139,9 @@ def head_of(data: bytes) -> BlockHead | None:
     found = _HEAD.match(data)
     if found is None or tuple(map(len, found.groups())) != _FIELD_SIZES:
         return None
-    version, step, count, json_size, body_size = map(int, found.groups()[:5])
-    return BlockHead(
-        version=version,
-        step=step,
-        count=count,
-        json_size=json_size,
-        body_size=body_size,
-        crc=int(found[6], 16),
-    )
+    names = ("version", "step", "count", "json_size", "body_size")
+    numbers = dict(zip(names, map(int, found.groups()[:5]), strict=True))
+    return BlockHead(**numbers, crc=int(found[6], 16))
 
 
 def _decode(head: BlockHead, data: bytes) -> list[Sample]:
@@ -262,38 +256,6 @@ def read_rows(place: Place) -> list[dict[str, Any]]:
         OSError: the file cannot be read.
     """
     return _json_of(place.head, _read(place, HEAD_SIZE + place.head.json_size))[0]
-
-
-def samples_of(places: list[Place], *, task: str) -> Iterator[list[Sample]]:
-    """Give the samples of each step that has some, those of one task where it is named.
-
-    Args:
-        places: of the steps.
-        task: ``batch/task``, or with further parts of the id; empty: all.
-
-    Raises:
-        DataError: a block is damaged.
-    """
-    for place in places:
-        try:
-            samples = _of_place(place, task)
-        except DataError as error:
-            raise DataError(
-                f"{place.path}: {error} Put the file back from a copy; its other steps can be read."
-            ) from error
-        if samples:
-            yield samples
-
-
-def _of_place(place: Place, task: str) -> list[Sample]:
-    if task and not any(_is_of(row["eid"], task) for row in read_rows(place)):
-        return []
-    return [one for one in read_step(place) if not task or _is_of(one.eid, task)]
-
-
-def _is_of(eid: str, task: str) -> bool:
-    task_of_group = re.sub(r"^([^/]*/[^/-]+)-[^/]*", r"\1", eid)  # 1/0-solver is of task 1/0
-    return any(f"{name}/".startswith(f"{task}/") for name in (eid, task_of_group))
 
 
 def cut_samples(directory: Path, *, trained: int) -> list[str]:
