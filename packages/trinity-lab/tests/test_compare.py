@@ -265,6 +265,19 @@ def test_what_cannot_be_compared_is_said(call, a_run, arguments, says) -> None:
     assert says in str(result.exception)
 
 
+def test_a_metric_that_no_run_has_is_answered_with_those_that_it_has(call, a_run) -> None:
+    run = a_run("a", 0.4)
+    names = [f"actor/part_{number}" for number in range(40)]
+    (run / "monitor").mkdir(exist_ok=True)
+    row = json.dumps({"step": 1, "role": "trainer"} | dict.fromkeys(names, 0.0))
+    (run / "monitor/metrics.jsonl").write_text(row + "\n")
+
+    said = str(call("compare", run, "--metric", "nothere").exception)
+
+    assert "no metric named 'nothere'. Known: actor/part_0, " in said
+    assert "trinity view" not in said
+
+
 def test_a_folder_with_a_foreign_record_two_levels_down_holds_no_run(tmp_path) -> None:
     (tmp_path / "x" / "y").mkdir(parents=True)
     (tmp_path / "x" / "y" / "run.json").write_text("{}")

@@ -21,6 +21,7 @@ def notes(tmp_path):
         path: str = "",
         key: str = "q",
         workflow: str = "",
+        **buffer,
     ) -> list:
         file = tmp_path / "all.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -31,7 +32,8 @@ def notes(tmp_path):
             "tasksets": [section | {"split": split}],
             "eval_tasksets": [section | {"split": held_out, "name": "e"}],
         }
-        return data_notes(Config.model_validate({"buffer": {"explorer_input": inputs}}))
+        buffer["explorer_input"] = inputs
+        return data_notes(Config.model_validate({"mode": "both", "buffer": buffer}))
 
     make.rows = rows
     return make
@@ -68,6 +70,22 @@ def test_a_column_that_a_workflow_of_one_turn_asks_with_and_no_row_has_is_a_note
         "simple_workflow asks with it. Columns: a, q"
     )
     assert notes(key="prompt", workflow="text_world") == []  # reads its rows itself
+
+
+def test_a_key_that_the_check_refuses_is_not_noted_too(notes) -> None:
+    assert notes(key="quest") == []
+
+
+def test_a_step_of_more_tasks_than_there_are_rows_is_a_note(notes) -> None:
+    """Two rows for 128 tasks a step: 64 times each."""
+    few = {"split": "train[:2]", "batch_size": 128}
+
+    assert notes(**few, total_steps=9)[-1] == (
+        "note: buffer.batch_size is 128, and there are 2 rows of tasks: a step asks each of them "
+        "up to 64 times"
+    )
+    assert not any("a step asks" in one for one in notes(**few))  # an epoch has each once
+    assert not any("a step asks" in one for one in notes(batch_size=18, total_steps=9))
 
 
 @pytest.mark.parametrize("path", ["someone/data-set", "missing.jsonl"])

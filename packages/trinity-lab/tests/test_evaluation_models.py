@@ -12,7 +12,7 @@ from trinity.common.config.preparation import run_manager
 from trinity.errors import ConfigError
 from trinity.runtime.record.rundir import RunDir, write_manifests
 from trinity_lab.evaluation_folder import with_own_folder
-from trinity_lab.models import find_models
+from trinity_lab.models import find_models, taken_as_ids
 
 
 def a_checkpoint(run: Path, *, step: int, name: str) -> Path:
@@ -72,6 +72,18 @@ def test_a_stage_is_called_by_its_run_too(tmp_path) -> None:
     (model,) = find_models([str(stage)])
 
     assert model.label == "addition/grpo/global_step_8"
+
+
+def test_a_name_that_is_no_folder_is_told_to_be_taken_as_an_id(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "config.json").write_text("{}")
+
+    models = find_models(["there", "nomodel", "api:other"], has_external=True)
+
+    assert taken_as_ids(models) == (
+        "\n  there is no folder 'nomodel' here: it is taken as a Hugging Face id."
+    )
 
 
 def test_models_of_one_name_are_told_apart_by_the_folders_above_them(tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,15 +31,28 @@ def data_notes(config: Config) -> list[str]:
     """
     inputs = config.buffer.explorer_input
     single = [inputs.taskset] if inputs.taskset else []
-    training = [one for one in inputs.tasksets if one not in single]
+    training = [*single, *(one for one in inputs.tasksets if one not in single)]
     held_out = [row for one in inputs.eval_tasksets for row in _rows(config, one)]
-    return [
+    read = [(taskset, _rows(config, taskset)) for taskset in training]
+    lines = [
         line
-        for taskset in (*single, *training)
-        for rows in [_rows(config, taskset)]
+        for taskset, rows in read
         for line in (
             _lines(config, taskset, rows, held_out) if rows else _without_prompts(config, taskset)
         )
+    ]
+    return lines + _of_steps(config, [len(rows) for _, rows in read])
+
+
+def _of_steps(config: Config, counts: list[int]) -> list[str]:
+    """Return a note where a step has more tasks than the files have rows; 0: not known of one."""
+    size, num = config.buffer.batch_size, sum(counts)
+    is_asked = config.mode in {"both", "explore"} and config.buffer.total_steps is not None
+    if not is_asked or not counts or not all(counts) or num >= size:
+        return []
+    return [
+        f"note: buffer.batch_size is {size}, and there are {num} rows of tasks: a step asks each "
+        f"of them up to {math.ceil(size / num)} times"
     ]
 
 
@@ -64,7 +78,8 @@ def _lines(
 def _without_prompts(config: Config, taskset: TasksetConfig) -> list[str]:
     """Return a note where no row has the column that a workflow of one turn asks with."""
     path, key = _file(config, taskset), taskset.format.prompt_key
-    if path is None or not _asks_with_prompt(taskset):
+    is_default = key == type(taskset.format)().prompt_key  # else the check itself refuses it
+    if path is None or not is_default or not _asks_with_prompt(taskset):
         return []
     try:
         columns = {name for row in load_rows(str(path), split=taskset.split) for name in row}

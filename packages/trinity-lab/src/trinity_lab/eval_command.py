@@ -120,7 +120,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 -- the options of a command
         for place, name in enumerate(_names(found, data.stem)):
             model = _like_others(found[place], found)
             named = partial(_config, model, taskset, root=to, overrides=settings or [])
-            with _explained(has_run=any(map(_tasksets, found))):
+            with _explained(found):
                 directory = _bench(named, name, local=local)
             scores = _scores(directory, repeat=repeat, passes_at=passes_at)
             rows[place] = (found[place], directory, scores)
@@ -179,16 +179,18 @@ def _like_others(model: Model, models: Sequence[Model]) -> Model:
 
 
 @contextmanager
-def _explained(*, has_run: bool) -> Iterator[None]:
+def _explained(models: Sequence[Model]) -> Iterator[None]:
     """Name the options of this command, not the file that it wrote for the run, in an error."""
-    rest = _AS_IN_RUN if has_run else _NO_RUN
+    from trinity_lab.models import taken_as_ids
+
+    rest = _AS_IN_RUN if any(map(_tasksets, models)) else _NO_RUN
     try:
         yield
     except ConfigError as error:
         text = re.sub(rf"\S*/{_FILE}(:\d+)?", "the evaluation", str(error))
         if text == str(error):
             raise
-        raise ConfigError(f"{text}\n  {rest}") from error
+        raise ConfigError(f"{text}\n  {rest}{taken_as_ids(models)}") from error
 
 
 def _config(

@@ -97,6 +97,19 @@ def find_models(words: Sequence[str], *, has_external: bool = False) -> list[Mod
     return _told_apart(found)
 
 
+def taken_as_ids(models: Sequence[Model]) -> str:
+    """Return a line for each model that is no folder and not in the cache of Hugging Face."""
+    names = [
+        one.path
+        for one in models
+        if not (one.is_external or Path(one.path).exists() or model_file(one.path, "config.json"))
+    ]
+    return "".join(
+        f"\n  there is no folder {name!r} here: it is taken as a Hugging Face id."
+        for name in dict.fromkeys(names)
+    )
+
+
 def _plain(name: str) -> Model:
     return Model(label=name, path=name, checkpoint=None, run=None, settings={})
 

@@ -237,8 +237,7 @@ def _last_steps(directory: Path, metric: str, evaluation: Mapping[str, float]) -
         raise ConfigError(
             f"{directory}: no metric is named {metric!r} alone. Name one of: {named}."
         )
-    listed = unknown_name("metric", metric, known, list_by=f"trinity view {directory}")
-    raise ConfigError(f"{directory}: {listed}")
+    raise ConfigError(f"{directory}: {unknown_name('metric', metric, known)}")
 
 
 def _tasks(directory: Path, metric: str, settings: Mapping[str, Any]) -> dict[TaskKey, float]:

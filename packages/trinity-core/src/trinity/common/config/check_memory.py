@@ -130,7 +130,6 @@ def _over_ray(config: Config, machine: Machine) -> list[_Way]:
     return ways
 
 
-
 def _of_shared_gpu(config: Config, machine: Machine, plan: TrainerMemory) -> Iterator[Problem]:
     share = config.explorer.rollout_model.gpu_memory_utilization
     left = left_of_gpu(config, machine, plan)
