@@ -53,6 +53,21 @@ def in_image(a_task, *, mode="shared", test=TEST, **files):
     return a_task(test, toml=TOML.format(mode=mode), environment__Dockerfile=DOCKERFILE, **files)
 
 
+def test_an_image_is_named_for_a_dockerfile_that_tasks_share_by_a_link(a_task, tmp_path):
+    folder, beside = in_image(a_task), tmp_path / "tasks" / "shared"
+    beside.mkdir()
+    file = folder / "environment" / "Dockerfile"
+    shared = file.rename(beside / "Dockerfile")
+    file.symlink_to("../../shared/Dockerfile")
+    task, _ = problems_of(folder, {}, tasks=folder.parent, in_container=True)
+    client = ContainerClient(program="true", is_podman=True)  # has each image
+
+    before = client.image_of(task, folder.parent)
+    shared.write_text(DOCKERFILE + "RUN true\n")
+
+    assert client.image_of(task, folder.parent) != before
+
+
 def test_a_container_takes_what_bwrap_refuses_and_the_rest_is_refused_all_the_same(a_task):
     folder = in_image(a_task)
     task, problems = problems_of(folder, {}, in_container=True)

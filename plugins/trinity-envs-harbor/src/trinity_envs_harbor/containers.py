@@ -89,15 +89,20 @@ class ContainerClient:
         except subprocess.TimeoutExpired:
             raise EnvError(f"{self.program} {words[0]} did not end in {timeout_s:g} s.") from None
 
-    def image_of(self, task: HarborTask) -> str:
+    def image_of(self, task: HarborTask, tasks: Path | None = None) -> str:
         """Return a task's image: pulled, or built of its Dockerfile, where it is not there.
+
+        Args:
+            task: whose image.
+            tasks: the folder of tasks; an image is named for the files that links lead to there.
 
         Raises:
             EnvError: that failed.
         """
         folder = task.folder / "environment"
         is_built = (folder / "Dockerfile").is_file()
-        name = f"{_REPOSITORY}:{digest_of(folder)[:32]}" if is_built else task.image
+        digest = digest_of(folder, tasks or task.folder)
+        name = f"{_REPOSITORY}:{digest[:32]}" if is_built else task.image
         with _building:
             if not self.tried("image", "inspect", name).returncode:
                 return name

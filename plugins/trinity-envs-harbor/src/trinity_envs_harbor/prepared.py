@@ -142,12 +142,20 @@ def prepared(
         task = known.task if known else _sound(folder, images, tasks, in_container=in_container)
         if digest not in {"", found}:  # before a build, which may send files elsewhere
             raise BadTaskError(
-                f"{folder} has changed since the row was written. Write the rows again: trinity "
-                f"harbor rows FOLDER FILE"
+                f"{folder} has changed since the row was written, or an earlier version of "
+                f"Trinity wrote the row. Write the rows again: trinity harbor rows FOLDER FILE"
             )
         if known is None:
             if isinstance(sandbox, ContainerClient):
-                known = _image(task, found, client=sandbox, allow_network=allow_network)
+                image = sandbox.image_of(task, tasks)
+                known = PreparedImage(
+                    task=task,
+                    digest=found,
+                    image=image,
+                    client=sandbox,
+                    user=sandbox.user_of(image),
+                    has_network=allow_network and task.asks_for_network,
+                )
             else:
                 known = _prepare(task, found, sandbox=sandbox)
             _made.by_key[key] = known
@@ -171,20 +179,6 @@ def _sound(
     if task is None or serious:
         raise BadTaskError("\n".join(serious))
     return task
-
-
-def _image(
-    task: HarborTask, digest: str, *, client: ContainerClient, allow_network: bool
-) -> PreparedImage:
-    image = client.image_of(task)
-    return PreparedImage(
-        task=task,
-        digest=digest,
-        image=image,
-        client=client,
-        user=client.user_of(image),
-        has_network=allow_network and task.asks_for_network,
-    )
 
 
 def _prepare(task: HarborTask, digest: str, *, sandbox: Sandbox) -> Prepared:

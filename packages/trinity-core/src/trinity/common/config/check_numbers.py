@@ -107,7 +107,7 @@ def _allocation_problems(config: Config, machine: Machine, parts: NamedParts) ->
     path, remedy = "explorer.rollout_model.engine_num", "Decrease it, or tensor_parallel_size"
     if ranks > 1 and (left > 0 or machine.is_one_process):
         path, remedy = "trainer.num_ranks", f"Use {max(1, left)} or fewer"
-    if are_enough(*with_all_gpus(config, machine), parts):
+    if machine.is_one_process and are_enough(*with_all_gpus(config, machine), parts):
         remedy += ", or run over Ray, without --local"
     return [config.source.problem(path, message, f"{remedy}.")]
 

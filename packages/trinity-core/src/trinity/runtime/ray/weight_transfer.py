@@ -65,7 +65,7 @@ class _Peer:
         try:
             with environment(_WITHOUT_WATCHDOG[spec.backend]):
                 channel.meet(store, interface=os.environ.get("NCCL_SOCKET_IFNAME", ""))
-        except TransferError:
+        except BaseException:
             self.leave()
             raise
         logger.info(
