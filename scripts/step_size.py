@@ -182,7 +182,7 @@ def run_config(num_steps: int) -> dict[str, Any]:
     config["buffer"] |= {"batch_size": 4, "total_steps": num_steps}
     config["buffer"]["explorer_input"]["taskset"]["default_reward_fn_type"] = "first_digit"
     config["explorer"] = {"eval_on_startup": False, "eval_interval": 0}
-    config["synchronizer"] |= {"sync_style": "fixed", "sync_interval": 1}
+    config["synchronizer"] = {"sync_style": "fixed", "sync_interval": 1}
     config["monitor"] = {"monitor_type": "jsonl"}
     config["trainer"] = {"save_interval": 0}
     return config
