@@ -196,6 +196,7 @@ def test_a_look_at_many_files_takes_a_moment_and_goes_on_at_the_next(folder, mon
     for number in range(10):
         (folder / f"{number}").write_bytes(bytes(4096))
     monkeypatch.setattr(disk, "_LOOKS_S", -1.0)  # each look sees one file, of 4,096 + 512 bytes
+    monkeypatch.setattr(disk, "_LOOKS_LONGER_S", -1.0)  # others may write to the disk meanwhile
     with tempfile.TemporaryFile() as stdin:
         looks = disk.DiskLimit(folder, 20_000, stdin.fileno())
 
